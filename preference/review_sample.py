@@ -36,9 +36,6 @@ _TYPES = frozenset(ACTION_TYPE_NAMES.values())
 _LONGEST_NAME = 200
 
 
-# -- pairs -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ReviewPair:
     """A pair to show; None where the data set lacks a field.
@@ -124,9 +121,6 @@ def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewP
     return sorted(held, key=lambda pair: place[pair.pair]), len(members)
 
 
-# -- judgements ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What a person said of a pair. pair: `ReviewPair.pair`. exchanged: whether A was the reply that sorts last, which
@@ -137,9 +131,6 @@ class Judgement:
     verdict: Verdict
     note: str = ""
     place: str = ""
-
-
-# -- the report -------------------------------------------------------------------------------------------
 
 
 class Disagreement(BaseModel):

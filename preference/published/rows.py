@@ -156,9 +156,6 @@ def _action(turns: Turns, layer: int, steps: Iterable[StepReply]) -> AgentAction
     return "think" if layer == 0 or any(each.action_type == "query" for each in steps) else None
 
 
-# -- one row ---------------------------------------------------------------------------------------------------
-
-
 def _read(item: dict[str, Any], note: Notes) -> tuple[Turns, str, _Row]:
     """The prompt and the question of a row, and the rest."""
     system, user = text(item.get("instruction")), text(item.get("input"))

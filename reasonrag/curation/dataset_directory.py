@@ -112,9 +112,6 @@ def secrets_in(path: Path) -> list[str]:
     return [f"{path}, line {number}" for number, line in _objects(path) if keys_in("\n".join(texts_in(line)), known)]
 
 
-# -- checks that it is one export ------------------------------------------------------------------------------
-
-
 def read_summary(directory: Path) -> PairSummary:
     """The summary of the last `pairs`. Raises InputError where there is none, or one that cannot be read."""
     found = read_record(directory / SUMMARY, PairSummary, _again(directory))

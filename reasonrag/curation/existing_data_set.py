@@ -56,9 +56,6 @@ def origins_in(data_set: Path) -> set[Origin]:
     return found
 
 
-# -- before anything is written --------------------------------------------------------------------------------
-
-
 def replaces_other_runs(out: Path, sources: Sequence[Path], given: Mapping[str, str], *, replace: bool) -> bool:
     """Whether the data set in `out` was made from other runs than those given, which only `replace` allows.
 
@@ -100,9 +97,6 @@ def takes_in_what_is_there(out: Path) -> bool:
     with coming.open("rb") as new, there.open("rb") as old:
         known = set(map(hash, new))
         return bool(known) and all(hash(line) in known for line in old)
-
-
-# -- what goes with the data it was made from ------------------------------------------------------------------
 
 
 def replace_data_set(

@@ -47,8 +47,6 @@ ALL_WORDS_JACCARD = 0.9
 SINGLE_NAME_JACCARD = 0.25
 """Thresholds, chosen by inspecting what they flag in real data sets (benchmarks/RESULTS.md)."""
 
-# -- features of a question ------------------------------------------------------------------------------------
-
 _WORD = re.compile(r"[^\W_]+")
 _POSSESSIVE = re.compile(r"['\u2019\u2018`]s\b", re.IGNORECASE)
 _APOSTROPHES = re.compile(r"['\u2019\u2018`]")
@@ -144,9 +142,6 @@ def _names(text: str, spelled: Sequence[tuple[str, int]]) -> Iterator[str]:
         begins = number == 0 or _ENDS_A_SENTENCE.search(text[max(0, start - _LOOK_BACK) : start])
         if not (begins and lower in _OPENING):
             yield lower
-
-
-# -- the index -------------------------------------------------------------------------------------------------
 
 
 class QuestionIndex:

@@ -199,9 +199,6 @@ def _judging_of(source: Path) -> dict[str, Any]:
     return {}
 
 
-# -- runs ------------------------------------------------------------------------------------------------------
-
-
 def _label(source: Path, out: Path, tokens: TokenCounter, *, every_step: bool) -> None:
     rollouts, records = rollouts_in(source), read_rollouts(rollouts_in(source))
     write_candidates(records, out, origin=_origin_of_run(rollouts), tokens=tokens, every_step=every_step)
