@@ -59,8 +59,7 @@ DropReason = Literal[
     "efficiency_only_cap",
     "style_only_cap",
 ]
-"""In the order in which they are tried; docs/reference/formats/drop-reasons.md says what each means and what undoes
-it."""
+"""In the order of trial; docs/reference/formats/drop-reasons.md says what each means and what undoes it."""
 
 SURE_TO_DIFFER, DRAWS_TO_DIFFER = 0.95, 4
 """Confidence and continuations of each step from which two differ that reveal the same."""

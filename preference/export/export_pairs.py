@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, BinaryIO, Literal, Protocol, TypeAlias
 
 import orjson
 
@@ -56,8 +56,8 @@ _MANY_TURNS = f"prompts have many turns, which {PAIRS_FILE}'s columns cannot hol
 
 
 LeftOut: TypeAlias = Mapping[str, Literal["contaminated", "held_out"]]
-"""Keys of questions that no row is made of, and why: an evaluation split has them, or a data set that these were
-gathered from keeps them."""
+"""Keys of questions without rows, and why: an evaluation split has them, or a source keeps them for reinforcement."""
+_NewFile: TypeAlias = Callable[[str], BinaryIO]
 
 
 class ConversationMaker(Protocol):
@@ -101,11 +101,14 @@ def export_pairs(
         return "validation" if question_key(one.question) in for_validation else "train"
 
     with ExitStack() as files:
-        about, info, dropped = (
-            files.enter_context(atomic_replacement(folder / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
-        )
-        holds_out = options.hold_out > 0 or "held_out" in left_out.values()
-        writers = _Writers(files, folder, options, conversations, turns=turns, holds_out=holds_out)
+
+        def new(name: str) -> BinaryIO:
+            return files.enter_context(atomic_replacement(folder / name))
+
+        about, info, dropped = map(new, (SUMMARY, DATASET_INFO_FILE, DROPPED))
+        writers = _Writers(new, options, conversations, turns=turns)
+        if options.hold_out > 0 or "held_out" in left_out.values():
+            writers.named[HELD_OUT] = JsonRows(new(HELD_OUT), listed=False)
         records = _Records(source / QUESTIONS)
         for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
             found = (each for state in states for each in candidates_of(state, as_published=rules.as_published))
@@ -125,10 +128,9 @@ def export_pairs(
             elif why is None:
                 tally.add_plain_steps(question)
                 writers.write_steps(question, refined, split_of(question))
-        made = {"refinement": refined.model_dump() if refined else {}} | writers.finish()
         tally.found.warnings += _left_behind(refined, conversations)
         info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
-        summary = tally.summary(options, **made)
+        summary = tally.summary(options, refinement=refined.model_dump() if refined else {}, **writers.finish())
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
     return summary
 
@@ -262,32 +264,21 @@ class _Records:
 
 
 class _Writers:
-    """The files of all formats and splits; validation files only if there is a validation split."""
+    """The files of all formats and splits; validation files only if there is a validation split. new: opens a file."""
 
     def __init__(
-        self,
-        files: ExitStack,
-        folder: Path,
-        options: ExportOptions,
-        conversations: ConversationMaker | None,
-        *,
-        turns: bool,
-        holds_out: bool,
+        self, new: _NewFile, options: ExportOptions, conversations: ConversationMaker | None, *, turns: bool
     ) -> None:
         self._turns, self._conversations = turns, conversations
         self._written = set[int]()
         """Hashes of what is written once: steps of paths, and questions that are held out."""
-        self._named: dict[str, JsonRows] = {}
+        self.named: dict[str, JsonRows] = {}
         self._open: dict[tuple[FormatName, SplitName], JsonRows] = {}
         for name in dict.fromkeys((PAIRS[turns], *(each for each in options.formats if each not in PAIRS))):
             for split in SPLITS if options.validation else SPLITS[:1]:
-                path = folder / FORMATS[name].file_name(split)
+                file = FORMATS[name].file_name(split)
                 kind = SpacedByState if name == "kto" else JsonRows
-                file = files.enter_context(atomic_replacement(path))
-                self._open[name, split] = self._named[path.name] = kind(file, listed=path.suffix == ".json")
-        if holds_out:
-            file = files.enter_context(atomic_replacement(folder / HELD_OUT))
-            self._named[HELD_OUT] = JsonRows(file, listed=False)
+                self._open[name, split] = self.named[file] = kind(new(file), listed=file.endswith(".json"))
 
     @property
     def kinds(self) -> list[tuple[FormatName, SplitName]]:
@@ -328,7 +319,7 @@ class _Writers:
         key, name = question_key(question.question), question.question_id
         taken = hash((name,)) in self._written  # by a question of another data set
         asked = {"question": question.question, "golden_answers": question.golden_answers}
-        self._once(self._named[HELD_OUT], {"id": f"{name}-{key}" if taken else name, **asked}, key)
+        self._once(self.named[HELD_OUT], {"id": f"{name}-{key}" if taken else name, **asked}, key)
         self._written.add(hash((name,)))
 
     def _once(self, file: JsonRows, row: Row, *what: str) -> None:
@@ -338,7 +329,7 @@ class _Writers:
 
     def finish(self) -> dict[str, Any]:
         """What the summary says of the files."""
-        for file in self._named.values():
+        for file in self.named.values():
             file.finish()
-        rows = {name: file.rows for name, file in self._named.items()}
-        return {"files": rows, "sha256": {name: file.digest.hexdigest() for name, file in self._named.items()}}
+        rows = {name: file.rows for name, file in self.named.items()}
+        return {"files": rows, "sha256": {name: file.digest.hexdigest() for name, file in self.named.items()}}

@@ -165,8 +165,7 @@ class ExportOptions:
 
 
 class ExportTally:
-    """Counts questions, candidates and rows during an export. found: its summary, which holds from the beginning what
-    the candidates do not tell."""
+    """Counts during an export. found: its summary, which from the beginning has what the candidates do not tell."""
 
     def __init__(self, found: PairSummary) -> None:
         self.found = found

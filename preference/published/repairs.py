@@ -126,8 +126,7 @@ class KnownQuestion:
 
 @dataclass(frozen=True)
 class ImportRules:
-    """What the caller knows about the trees or rows. teacher: of rows. config_hash: written to every record of a tree.
-    questions: by `question_key`."""
+    """What the caller knows. teacher: of rows. config_hash: of every record of a tree. questions: by `question_key`."""
 
     dataset: str = "unknown"
     split: str = "unknown"

@@ -89,8 +89,7 @@ def _listed(runs: Mapping[str, str]) -> str:
 
 
 def takes_in_what_is_there(out: Path) -> bool:
-    """Whether a killed command kept all questions of the data set in `out`, which may then be a source of the next one.
-    Raises OSError."""
+    """Whether a killed command kept all questions of the data set in `out`: it can be a source. Raises OSError."""
     coming, there = out / UNFINISHED, out / QUESTIONS
     if not (coming.is_file() and there.is_file()):
         return False

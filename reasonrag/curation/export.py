@@ -32,8 +32,7 @@ from reasonrag.run_config import versions
 
 
 class DataSetExport:
-    """Turns gathered candidates into the data set `out`. Raises InputError for an unusable setting or file, before
-    anything is labelled."""
+    """Turns candidates into the data set `out`. Raises InputError for a bad setting or file, before any label."""
 
     def __init__(self, rules: PairingRules, checks: CheckSettings, gate: DecontaminationSettings, out: Path) -> None:
         self._rules, self._gate, self._out = rules, gate, out

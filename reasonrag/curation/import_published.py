@@ -66,8 +66,7 @@ class ImportSource(BaseModel):
 
 
 class FoundPrompts(BaseModel):
-    """The prompts that the rows were made with. renderer: their hash. folder: where they were written; None where they
-    are those of the package."""
+    """The prompts of the rows. renderer: their hash. folder: where they were written; None for those of the package."""
 
     renderer: str
     folder: str | None

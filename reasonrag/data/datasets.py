@@ -92,8 +92,7 @@ def folder_of(dataset: str, data_dir: Path) -> Path:
 
 
 def data_sets(data_dir: Path) -> list[str]:
-    """Names of the data sets in a directory: folders with a corpus, or a split of a usual name. Raises InputError if
-    there are none."""
+    """Data sets of a directory: folders with a corpus or a split of a usual name. Raises InputError without any."""
     if not data_dir.is_dir():
         raise InputError(f"there is no data directory {data_dir}")
     usual = ("corpus", "train", "dev", "test", "validation")

@@ -57,8 +57,7 @@ def part_lines(path: Path, part: str) -> list[bytes]:
 
 
 def part_of(path: Path, split: str, home: Path) -> tuple[Path, dict[str, Any]]:
-    """A file below `home` with the questions of one part, written once with the other beside it; and what a run records
-    of the partition."""
+    """The file of one part below `home`, written once beside the other; and what a run records of the partition."""
     with reading(f"the questions {path}"):
         whole = file_digest(path)
     folder = home / f"{POPQA}-partition-{whole[:8]}" / POPQA

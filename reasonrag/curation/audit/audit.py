@@ -177,8 +177,6 @@ class DatasetAudit:
         told = self._details[name]
         told.update(each for each in details if each and (each in told or len(told) < _DETAILS))
 
-    # -- the report --------------------------------------------------------------------------------------------
-
     def report(self) -> AuditReport:
         columns = self._columns
         together = dataset_checks.check_all_rows(columns)

@@ -89,8 +89,7 @@ def warm_up(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is to be made, and where. passages: what identifies them. work: of all usable questions; the others are in
-    its `taught`."""
+    """What is made, and where. passages: their identity. work: of usable questions; its `taught` has the others."""
 
     settings: WarmUpSettings
     questions: Questions
