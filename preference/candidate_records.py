@@ -234,7 +234,8 @@ class StateRecord(Record):
     trajectory_f1: AbsentIfEmpty[float] = 0.0
     """F1 of the answer at the end of the one trajectory that was followed (`ragym`); absent if 0."""
     not_reached: AbsentIfEmpty[bool] = False
-    """Whether the published builder does not come here: a step above, or the root, has no reward or no sibling."""
+    """Whether the published builder does not come here: a step above, or the root, has no reward or no sibling. Absent
+    if not."""
 
     @model_validator(mode="after")
     def _pairs_are_of_its_steps(self) -> StateRecord:

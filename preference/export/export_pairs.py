@@ -89,7 +89,7 @@ def export_pairs(
     earlier export. facts: what the candidates do not tell. inspect: is shown every row of pairs, and its file.
     conversations: makes the rows of formats that need one.
 
-    Raises OSError if a file cannot be written, and MalformedCandidatesError for a broken line; no file is written then.
+    Raises OSError, MalformedCandidatesError for a broken line, and what `inspect` raises; no file is written then.
     """
     refined = _refinement((each for each, why in _questions(source, options, left_out) if why is None), options)
     reasons, for_validation, turns = _decide(source, rules, options, left_out, refined)
@@ -128,9 +128,10 @@ def export_pairs(
             elif why is None:
                 tally.add_plain_steps(question)
                 writers.write_steps(question, refined, split_of(question))
+        made = {"refinement": refined.model_dump() if refined else {}} | writers.finish()
         tally.found.warnings += _left_behind(refined, conversations)
         info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
-        summary = tally.summary(options, refinement=refined.model_dump() if refined else {}, **writers.finish())
+        summary = tally.summary(options, **made)
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
     return summary
 

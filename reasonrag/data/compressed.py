@@ -117,7 +117,8 @@ def _version(source: Path) -> dict[str, Any]:
 
 
 def fetched(name: str, file: str, *, revision: str = "main", otherwise: str = "") -> tuple[Path, str | None]:
-    """A file of a data set on the Hub, and its commit. otherwise: what to give instead. Raises InputError."""
+    """A file of a data set on the Hub, and its commit. otherwise: what to give instead. Raises InputError if the
+    Hub cannot be used."""
     with needs_extra("hub", f"{file} of {name} is on the Hub, which", f". Or {otherwise}" if otherwise else ""):
         from huggingface_hub import HfApi, hf_hub_download
     try:
