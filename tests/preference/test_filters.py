@@ -456,8 +456,8 @@ def test_a_kept_pair_prefers_the_better_step(states: list[StateRecord], how: Pai
             assert pair.margin >= how.min_margin
             assert (pair.pair.confidence or 0.0) >= how.min_confidence
             assert pair.chosen.parse_error is None
-            assert "malformed" in how.allow or pair.rejected.parse_error is None
-            assert "ungrounded" in how.allow or pair.chosen.grounded is not False
+            assert how.allow_malformed or pair.rejected.parse_error is None
+            assert how.allow_ungrounded or pair.chosen.grounded is not False
             assert not pair.pair.same_type or pair.pair.similarity <= how.max_similarity
             assert not pair.pair.same
 
