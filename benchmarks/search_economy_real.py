@@ -60,8 +60,8 @@ FILTERS: dict[str, PairingRules] = {
     **{f"confidence {each:g}": PairingRules(min_confidence=each) for each in (0.0, 0.5, 0.6, 0.75, 0.8, 0.9)},
     "margin .01": PairingRules(min_margin=0.01),
     "margin .3": PairingRules(min_margin=0.3),
-    "ungrounded too": PairingRules(allow=frozenset({"ungrounded"})),
-    "same findings too": PairingRules(allow=frozenset({"same_findings"})),
+    "ungrounded too": PairingRules(allow_ungrounded=True),
+    "same findings too": PairingRules(allow_same_findings=True),
     "none but a margin of .01": replace(NO_FILTERS, min_margin=0.01),
 }
 """Whose yields are compared, without the caps over the whole data set."""

@@ -66,8 +66,8 @@ def token_recall(answer: str, golden_answers: Iterable[str]) -> float:
 
 def builder_f1(answer: str, golden_answers: Iterable[str]) -> float:
     """Token F1 in [0, 1] as ReasonRAG's published pair builder computes it: as `f1_score`, but articles count."""
-    normalized = _with_articles(answer)
-    return max((normalized_f1(normalized, _with_articles(gold)) for gold in golden_answers), default=0.0)
+    said, *golds = (" ".join(text.lower().translate(_PUNCTUATION).split()) for text in (answer, *golden_answers))
+    return max((normalized_f1(said, gold) for gold in golds), default=0.0)
 
 
 def prorag_f1(answer: str, golden_answers: Iterable[str]) -> float:
@@ -75,10 +75,6 @@ def prorag_f1(answer: str, golden_answers: Iterable[str]) -> float:
     white space, nothing else; punctuation and articles count, and there is no rule for yes and no."""
     tokens = answer.lower().split()
     return max((_token_f1(tokens, gold.lower().split()) for gold in golden_answers), default=0.0)
-
-
-def _with_articles(text: str) -> str:
-    return " ".join(text.lower().translate(_PUNCTUATION).split())
 
 
 def _pair_overlap(answer: str, gold: str) -> tuple[float, float]:
@@ -188,8 +184,7 @@ def _words(chunk: str) -> Iterator[str]:
 
 
 def _without_marks(chunk: str) -> str:
-    """Its letters, with their accents and vowel signs, symbols beyond ASCII, and digits with what stands between two of
-    them."""
+    """Its letters with their accents and vowel signs, its symbols beyond ASCII, its digits and what is between two."""
     kept = []
     for place, letter in enumerate(chunk):
         between = chunk[place - 1 : place].isdigit() and chunk[place + 1 : place + 2].isdigit()

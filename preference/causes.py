@@ -128,13 +128,10 @@ class _Tree:
         self.fullest = max(self.paths, key=len, default=frozenset[str]())
 
     def cause(self) -> Cause:
-        """The first cause that holds."""
         outcomes = {end.quality for end in self.ends}
         unanswered = not self.answers and all(end.end in ("failed", "unanswered") for end in self.ends)
         unread = self.failed or any(node.parse_error for node in self.nodes)
-        refused = {
-            self._supported(answer) for answer in self.golden if answer.quality is not None and answer.quality < 1
-        }
+        refused = {self._supported(each) for each in self.golden if each.quality is not None and each.quality < 1}
         spent = all(each.end in ("conclusion", "unanswered") for each in self.ends)
         holds: dict[Cause, bool] = {
             "mixed": len(outcomes) > 1,
@@ -154,8 +151,7 @@ class _Tree:
         return next(cause for cause in CAUSES if holds[cause])
 
     def _searches(self) -> float:
-        """How many a path has room for: a query and a read turn each before the forced conclusion. Infinite if no path
-        came to one."""
+        """How many fit on a path: each a query and a read turn, before a forced conclusion; infinite without one."""
         layers = [node.layer or 0 for node in self.nodes if node.action == "conclude"]
         layers += [end.steps - 1 for end in self.ends if end.end == "conclusion"]
         return max(layers) // 2 if layers else math.inf

@@ -7,11 +7,10 @@ end. Reads no file and makes no label; `labelling` does that.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
@@ -60,17 +59,12 @@ DropReason = Literal[
     "efficiency_only_cap",
     "style_only_cap",
 ]
-"""In the order in which they are tried; docs/reference/formats/drop-reasons.md says what each means and what undoes
-it."""
+"""In the order of trial; docs/reference/formats/drop-reasons.md says what each means and what undoes it."""
 
 SURE_TO_DIFFER, DRAWS_TO_DIFFER = 0.95, 4
 """Confidence and continuations of each step from which two differ that reveal the same."""
 
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
-
-Allowed = Literal["malformed", "cut_prompts", "ungrounded", "repeated_query", "same_findings"]
-"""malformed: a rejected side that did not parse. ungrounded, repeated_query: of the chosen side."""
-ALLOWED: tuple[Allowed, ...] = get_args(Allowed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ class PairingRules:
     min_draws: smallest effective sample size of a side, unless both are answers, whose scores are exact.
     max_per_state: two good and two bad of four siblings make four pairs; more only says the same again, and of a state
         with many draws too often.
-    allow: what is kept all the same.
+    allow_malformed: a rejected side that did not parse. allow_ungrounded, allow_repeated_query: of the chosen side.
     consensus: whether a second witness must prefer the chosen step: of a judge's label the values, by min_margin and
         min_confidence; of others the critics that have scored both steps.
     as_published: keep what the system whose recipe made the tree keeps, by `preference.published.pair_rules`; the other
@@ -100,24 +94,18 @@ class PairingRules:
     max_row_tokens: int | None = None
     max_efficiency_only: float = 0.1
     max_style_only: float = 0.1
-    allow: frozenset[Allowed] = frozenset()
+    allow_malformed: bool = False
+    allow_cut_prompts: bool = False
+    allow_ungrounded: bool = False
+    allow_repeated_query: bool = False
+    allow_same_findings: bool = False
     consensus: bool = False
     as_published: bool = False
-
-    @classmethod
-    def of(cls, flags: Mapping[str, Any]) -> PairingRules:
-        """The rules that the flags of `pairs` make, as `flags` gives them. Raises TypeError for an unknown one."""
-        allow = {f"allow_{each}": each for each in ALLOWED}
-        others = {name: value for name, value in flags.items() if name not in allow}
-        return cls(**others, allow=frozenset(each for flag, each in allow.items() if flags.get(flag)))
 
     @property
     def flags(self) -> dict[str, Any]:
         """The flags of `pairs` that make these rules, as `summary.json` has them."""
-        found: dict[str, Any] = {}
-        for name, value in asdict(self).items():
-            found |= {f"allow_{each}": each in value for each in ALLOWED} if name == "allow" else {name: value}
-        return found
+        return asdict(self)
 
 
 NO_FILTERS = PairingRules(
@@ -127,11 +115,14 @@ NO_FILTERS = PairingRules(
     max_per_state=None,
     max_efficiency_only=1.0,
     max_style_only=1.0,
-    allow=frozenset(ALLOWED) - {"malformed"},
+    allow_cut_prompts=True,
+    allow_ungrounded=True,
+    allow_repeated_query=True,
+    allow_same_findings=True,
 )
 """Every optional filter off, except the one against rejected steps that did not parse."""
 
-AS_PUBLISHED = replace(NO_FILTERS, min_margin=LEAST_DIFFERENCE, allow=frozenset(ALLOWED), as_published=True)
+AS_PUBLISHED = replace(NO_FILTERS, min_margin=LEAST_DIFFERENCE, allow_malformed=True, as_published=True)
 """The labels and filters of the published systems."""
 
 
@@ -177,8 +168,7 @@ def candidates(rollout: RolloutRecord, rules: PairingRules) -> Iterator[Candidat
 
 
 def candidates_of(state: StateRecord, *, as_published: bool = False) -> Iterator[Candidate]:
-    """Every pair of a state with its two steps, whose reward is what the label goes by; as_published: as the system of
-    its recipe sees them."""
+    """Every pair of a state; its steps have the reward of the label. as_published: as its recipe's system sees them."""
     steps = {step.id: step for step in state.steps}
     for pair in state.pairs:
         chosen, rejected = steps[pair.chosen], steps[pair.rejected]
@@ -212,17 +202,17 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
     valued = pair.label in ("value", "outcome")
     ranked = _reason_of_rank(each)
     reasons: tuple[tuple[DropReason, bool], ...] = (
-        ("malformed", bool(chosen.parse_error or (rejected.parse_error and "malformed" not in rules.allow))),
+        ("malformed", bool(chosen.parse_error or (rejected.parse_error and not rules.allow_malformed))),
         ("unvalued", valued and pair.margin is None),
         ("wrong_trajectory", ranked == "wrong_trajectory"),
         ("not_ranked_apart", ranked == "not_ranked_apart"),
         ("same_content", pair.same),
         ("few_visits", pair.label is None and _is_unshown(each)),
         ("not_picked", pair.label is None),
-        ("prompt_cut", "prompt_cut" in pair.tags and "cut_prompts" not in rules.allow),
-        ("ungrounded", chosen.grounded is False and "ungrounded" not in rules.allow),
-        ("repeated_query", "repeated_query" not in rules.allow and _repeats_a_query(each)),
-        ("same_findings", valued and "same_findings" not in rules.allow and _reveals_the_same(each)),
+        ("prompt_cut", "prompt_cut" in pair.tags and not rules.allow_cut_prompts),
+        ("ungrounded", chosen.grounded is False and not rules.allow_ungrounded),
+        ("repeated_query", not rules.allow_repeated_query and _repeats_a_query(each)),
+        ("same_findings", valued and not rules.allow_same_findings and _reveals_the_same(each)),
         ("small_margin", valued and (each.margin < rules.min_margin or each.margin <= TOLERANCE)),
         ("uncertain", valued and pair.confidence is not None and pair.confidence < rules.min_confidence),
         ("few_draws", pair.label == "value" and _fewest_draws(each) < rules.min_draws - TOLERANCE),
@@ -361,8 +351,7 @@ def _reasons_within_states(judged: Sequence[Candidate], rules: PairingRules) -> 
 
 
 def _says(state: StateRecord, step: StepRecord) -> tuple[object, str]:
-    """A key for a step's type, and its content regardless of case and spaces: that of its earliest equivalent
-    sibling."""
+    """A step's type, and the content of its earliest equivalent sibling, without case and runs of spaces."""
     first = step if step.same_as is None else next((each for each in state.steps if each.id == step.same_as), step)
     said = first.response if first.content is None else first.content
     return step.action_type, folded(said)
@@ -403,8 +392,3 @@ def _over_share(
     room = len(tagged) if share >= 1 else int(share / (1 - share) * others + TOLERANCE)
     tagged.sort(key=lambda i: (kept[i].surest_first, i))
     return dict.fromkeys(tagged[room:], reason)
-
-
-def seeded_uniform(name: str, *, seed: int) -> float:
-    """A number in [0, 1) that depends only on name and seed."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:6]) / 2**48

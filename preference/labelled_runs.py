@@ -133,8 +133,7 @@ def recount_tokens(folder: Path, tokens: TokenCounter) -> None:
 
 
 def rewrite_lines(path: Path, kind: type[AnyRecord], change: Callable[[AnyRecord], AnyRecord]) -> None:
-    """Replace every record of a file by what `change` makes of it. Raises OSError, and MalformedCandidatesError for a
-    line that is not a record."""
+    """Replace every record of a file by what `change` makes of it. Raises OSError, MalformedCandidatesError."""
     with atomic_replacement(path) as target:
         target.writelines(change(each).to_line() for each in read_lines(path, kind))
 
@@ -157,8 +156,7 @@ def _grouped(sources: Sequence[BinaryIO], kind: type[StateRecord | QuestionRecor
 
 
 def _explored(record: StateRecord | QuestionRecord) -> bytes:
-    """What exploration decided of a record: without the run's configuration, token counts and a judge's picks. All of
-    it if it names no run."""
+    """What exploration decided: no configuration, token counts and a judge's picks. All of a record without a run."""
     origin = record.origin
     if origin.config_hash is None:
         return record.to_line()

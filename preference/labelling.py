@@ -86,8 +86,7 @@ class _Tree:
 
     @cached_property
     def trajectory_f1(self) -> float:
-        """F1 of the answer at the end of the trajectory that was followed, from the best step to the best step; 0
-        without an answer."""
+        """F1 of the answer at the end of the trajectory that was followed, by the best steps; 0 without an answer."""
         node = self.rollout.nodes[0]
         while node.children_ids:
             steps = [self.rollout.nodes[each] for each in node.children_ids]
@@ -96,8 +95,7 @@ class _Tree:
 
     @cached_property
     def reached(self) -> set[int]:
-        """Nodes below which ReasonRAG's builder makes pairs: they and all above them have rewards and several
-        children."""
+        """Nodes below which ReasonRAG's builder makes pairs: all down to them have a reward and several children."""
         found: set[int] = set()
         for node in self.rollout.nodes:
             above = node.parent_id is None or node.parent_id in found

@@ -346,8 +346,7 @@ class RolloutRecord(Record):
 
     @cached_property
     def ends(self) -> list[FinalScore]:
-        """The ends of all continuations, each once, including those that do not count for the root: below a step none
-        of whose draws counts."""
+        """The ends of all continuations, each once, also of those below a step none of whose draws counts."""
         known = dict[tuple[Any, ...], FinalScore]()
         below, hidden = (defaultdict[int, Counter[tuple[Any, ...]]](Counter) for _ in range(2))
         for node in reversed(self.nodes):  # children have higher ids than their parents
@@ -379,8 +378,7 @@ class RolloutRecord(Record):
 
     @cached_property
     def common_findings(self) -> list[dict[int, float]]:
-        """By node, `RolloutNode.in_common` with all its siblings, the later ones, too; of a repeat, that of the step
-        that it repeats."""
+        """By node, `RolloutNode.in_common` with all siblings, later ones, too; of a repeat, that of its first step."""
         found: list[dict[int, float]] = [{} for _ in self.nodes]
         for node in self.nodes:
             for other, share in node.in_common.items():

@@ -6,7 +6,6 @@ the data set's; published RAG_ProGuide rows with ten fields are enough.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -17,8 +16,7 @@ from pydantic import BaseModel
 
 from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
 from preference.export.json_stream import read_items
-from preference.filters import seeded_uniform
-from preference.records import shared_fields
+from preference.records import shared_fields, short_digest
 from preference.statistics import (
     LABEL_LEVEL,
     Bin,
@@ -29,16 +27,13 @@ from preference.statistics import (
     share_of,
     sign_agreement,
 )
-from preference.stratified_sample import stratified_sample
+from preference.stratified_sample import seeded_uniform, stratified_sample
 
 Verdict = Literal["a", "b", "tie", "skip"]
 """Which side is better. tie: both are equally good. skip: the reviewer cannot say."""
 
 _TYPES = frozenset(ACTION_TYPE_NAMES.values())
 _LONGEST_NAME = 200
-
-
-# -- pairs -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +66,7 @@ class ReviewPair:
 
 
 def read_pairs(directory: Path) -> Iterator[ReviewPair]:
-    """Every distinct pair, one at a time; of rows with the same prompt and replies the first counts. Raises
-    MalformedFileError, OSError."""
+    """Every pair once; of rows with one prompt and the same replies the first. Raises MalformedFileError, OSError."""
     seen: set[str] = set()
     for path in pairs_files(directory).values():
         for item in read_items(path):
@@ -83,8 +77,7 @@ def read_pairs(directory: Path) -> Iterator[ReviewPair]:
 
 
 def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
-    """The pair of a row; None without a prompt and two different replies. Any other field may be missing or
-    malformed."""
+    """The pair of a row, whose other fields may be anything; None without a prompt and two different replies."""
     if not isinstance(row, dict):
         return None
     texts = {name: value for name, value in row.items() if isinstance(value, str)}
@@ -112,11 +105,8 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
 
 def digest(*texts: str) -> str:
     """16 hexadecimal digits. The texts may hold lone surrogates."""
-    whole = hashlib.sha256()
-    for text in texts:
-        content = text.encode("utf-8", "surrogatepass")
-        whole.update(len(content).to_bytes(8) + content)
-    return whole.hexdigest()[:16]
+    contents = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return short_digest(b"".join(len(each).to_bytes(8) + each for each in contents))
 
 
 def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewPair], int]:
@@ -131,21 +121,16 @@ def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewP
     return sorted(held, key=lambda pair: place[pair.pair]), len(members)
 
 
-# -- judgements ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What a person said of a pair. pair: `ReviewPair.pair`. exchanged: whether A was the reply that sorts last, which
-    tells what was judged, not what the label was."""
+    tells what was judged, not what the label was. place: where it is written, for messages."""
 
     pair: str
     exchanged: bool
     verdict: Verdict
     note: str = ""
-
-
-# -- the report -------------------------------------------------------------------------------------------
+    place: str = ""
 
 
 class Disagreement(BaseModel):

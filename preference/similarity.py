@@ -35,7 +35,9 @@ def words_of(text: str) -> frozenset[str]:
 
 def jaccard(words: frozenset[Hashable], others: frozenset[Hashable]) -> float:
     """Jaccard index, in [0, 1]; 1 if both are empty."""
-    return len(words & others) / len(words | others) if words | others else 1.0
+    common = len(words & others)
+    either = len(words) + len(others) - common
+    return common / either if either else 1.0
 
 
 def overlap(shown: Collection[Hashable], others: Collection[Hashable]) -> float:
@@ -55,8 +57,7 @@ def folded(text: str) -> str:
 
 
 def equivalent_steps(step: StepContent, other: StepContent) -> bool:
-    """Whether two steps of one state say the same: equal answers, near-equal queries and evidence. A failed step is
-    equivalent to no other."""
+    """Whether two steps of one state say the same: equal answers, near-equal queries or evidence; no failed ones."""
     if step.content is None or other.content is None or step.action_type != other.action_type:
         return False
     text, another = comparable(step.content), comparable(other.content)

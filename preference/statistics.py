@@ -61,8 +61,7 @@ class CheckedPair(NamedTuple):
 
 
 def share_of(part: float, whole: int, level: float = LABEL_LEVEL) -> Share:
-    """A share and its Wilson interval. part: also a sum of values in [0, 1], whose interval is then wider than need
-    be."""
+    """A share and its Wilson interval, wider than need be where part is a sum of values in [0, 1]."""
     if not whole:
         return Share(of=0)
     low, high = wilson(part / whole, whole, level)

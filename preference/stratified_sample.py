@@ -1,14 +1,13 @@
-"""Stratified sampling: proportional over strata, and a larger sample extends a smaller one.
+"""Draws by a seed, and stratified sampling: proportional over strata, and a larger sample extends a smaller one.
 
-Decides which members are drawn, by names alone; does not know what they stand for.
+Decides by names alone; does not know what they stand for.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
-
-from preference.filters import seeded_uniform
 
 
 def stratified_sample(members: Iterable[tuple[str, str]], size: int, *, seed: int) -> list[str]:
@@ -28,3 +27,8 @@ def stratified_sample(members: Iterable[tuple[str, str]], size: int, *, seed: in
         start = seeded_uniform(f"stratum:{stratum}", seed=seed)
         due += [((place + start) / len(drawn), *each) for place, each in enumerate(sorted(drawn))]
     return [name for _, _, name in sorted(due)[:size]]
+
+
+def seeded_uniform(name: str, *, seed: int) -> float:
+    """A number in [0, 1) that depends only on name and seed."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:6]) / 2**48

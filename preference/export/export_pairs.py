@@ -7,27 +7,19 @@ once to decide, once to write. Knows neither how labels are made nor how pairs a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, BinaryIO, Literal, Protocol, TypeAlias
 
 import orjson
 
 from preference.best_path import Refinement
-from preference.candidate_records import (
-    PathStep,
-    PlainStep,
-    QuestionRecord,
-    StateRecord,
-    parse_line,
-    question_key,
-    read_lines,
-)
+from preference.candidate_records import QuestionRecord, StateRecord, parse_line, question_key, read_lines
 from preference.export.formats import (
     FORMATS,
     PAIRS,
@@ -56,32 +48,16 @@ from preference.export.summary import (
     ExportTally,
     PairSummary,
 )
-from preference.filters import (
-    Candidate,
-    DropReason,
-    PairingRules,
-    PassedPair,
-    candidates_of,
-    dropped_by_caps,
-    seeded_uniform,
-    select,
-)
+from preference.filters import Candidate, DropReason, PairingRules, PassedPair, candidates_of, dropped_by_caps, select
+from preference.stratified_sample import seeded_uniform
 
+_TWO_TURNS = len(("system", "user"))
 _MANY_TURNS = f"prompts have many turns, which {PAIRS_FILE}'s columns cannot hold: see history in {TURNS_FILE}"
 
 
 LeftOut: TypeAlias = Mapping[str, Literal["contaminated", "held_out"]]
-"""Keys of questions that no row is made of, and why: an evaluation split has them, or a data set that these were
-gathered from keeps them."""
-
-
-class RowInspector(Protocol):
-    """Inspects every row before any file is put in place, and may stop the export."""
-
-    def see(self, row: Row, split: SplitName) -> None: ...
-
-    def conclude(self) -> None:
-        """Called after the last row. Raising here keeps the files from being put in place."""
+"""Keys of questions without rows, and why: an evaluation split has them, or a source keeps them for reinforcement."""
+_NewFile: TypeAlias = Callable[[str], BinaryIO]
 
 
 class ConversationMaker(Protocol):
@@ -106,14 +82,14 @@ def export_pairs(
     *,
     facts: PairSummary | None = None,
     left_out: LeftOut = MappingProxyType({}),
-    inspector: RowInspector | None = None,
+    inspect: Callable[[Row, str, SplitName], object] = lambda *_: None,
     conversations: ConversationMaker | None = None,
 ) -> PairSummary:
     """Write the rows of `source`, a folder with `candidates.jsonl` and `questions.jsonl`, into a folder without an
-    earlier export. facts: what the candidates do not tell. conversations: makes the rows of formats that need one.
+    earlier export. facts: what the candidates do not tell. inspect: is shown every row of pairs, and its file.
+    conversations: makes the rows of formats that need one.
 
-    Raises OSError if a file cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
-    raises; no file is written then.
+    Raises OSError, MalformedCandidatesError for a broken line, and what `inspect` raises; no file is written then.
     """
     refined = _refinement((each for each, why in _questions(source, options, left_out) if why is None), options)
     reasons, for_validation, turns = _decide(source, rules, options, left_out, refined)
@@ -125,11 +101,14 @@ def export_pairs(
         return "validation" if question_key(one.question) in for_validation else "train"
 
     with ExitStack() as files:
-        about, info, dropped = (
-            files.enter_context(atomic_replacement(folder / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
-        )
-        holds_out = options.hold_out > 0 or "held_out" in left_out.values()
-        writers = _Writers(files, folder, options, conversations, turns=turns, holds_out=holds_out)
+
+        def new(name: str) -> BinaryIO:
+            return files.enter_context(atomic_replacement(folder / name))
+
+        about, info, dropped = map(new, (SUMMARY, DATASET_INFO_FILE, DROPPED))
+        writers = _Writers(new, options, conversations, turns=turns)
+        if options.hold_out > 0 or "held_out" in left_out.values():
+            writers.named[HELD_OUT] = JsonRows(new(HELD_OUT), listed=False)
         records = _Records(source / QUESTIONS)
         for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
             found = (each for state in states for each in candidates_of(state, as_published=rules.as_published))
@@ -139,9 +118,8 @@ def export_pairs(
             kept = [each for each in chosen if each.dropped is None]
             rows = [_row(each, split, options, turns=turns) for each in kept]
             tally.add(chosen, rows, split)
-            if inspector:
-                for row in rows:
-                    inspector.see(row, split)
+            for row in rows:
+                inspect(row, FORMATS[PAIRS[turns]].file_name(split), split)
             writers.write_pairs(records, kept, rows, split)
         for question, why in _questions(source, options, left_out):
             tally.add_question(question)
@@ -150,8 +128,6 @@ def export_pairs(
             elif why is None:
                 tally.add_plain_steps(question)
                 writers.write_steps(question, refined, split_of(question))
-        if inspector:
-            inspector.conclude()
         made = {"refinement": refined.model_dump() if refined else {}} | writers.finish()
         tally.found.warnings += _left_behind(refined, conversations)
         info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
@@ -161,7 +137,6 @@ def export_pairs(
 
 
 def _left_behind(refined: Refinement | None, conversations: ConversationMaker | None) -> Iterator[str]:
-    """What to warn of."""
     if conversations and conversations.left_out:
         yield (
             f"{conversations.left_out:,} pairs, paths or attempts have no row as conversations: what an earlier search "
@@ -213,10 +188,6 @@ def _row(each: Candidate, split: SplitName, options: ExportOptions, *, turns: bo
 # -- decisions, before anything is written ----------------------------------------------------------------
 
 
-def _have_many_turns(steps: Iterable[StateRecord | PathStep | PlainStep]) -> bool:
-    return any(len(each.prompt) > len(("system", "user")) for each in steps)
-
-
 def _decide(
     source: Path, rules: PairingRules, options: ExportOptions, left_out: LeftOut, refined: Refinement | None
 ) -> tuple[Iterator[DropReason | None], frozenset[str], bool]:
@@ -230,7 +201,7 @@ def _decide(
     """Of the passed ones: the place among all candidates, and the question's key."""
     for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
         key = question_key(states[0].question)
-        turns = turns or _have_many_turns(states)
+        turns = turns or any(len(each.prompt) > _TWO_TURNS for each in states)
         for each in select(states, rules, left_out=_why_left_out(key, options, left_out)):
             if each.dropped is None:
                 passed.append(PassedPair.of(each))
@@ -244,7 +215,7 @@ def _decide(
         for asked in (each for each, why in _questions(source, options, left_out) if why is None):
             steps = kept.steps_of(asked) if kept else [*(asked.path or ()), *asked.plain_steps]
             rows[question_key(asked.question)] += len(steps)
-            turns = turns or _have_many_turns(steps)
+            turns = turns or any(len(each.prompt) > _TWO_TURNS for each in steps)
         rows = +rows  # without those of no step
     return iter(reasons), validation_questions(rows, share=options.validation, seed=options.seed), turns
 
@@ -294,33 +265,21 @@ class _Records:
 
 
 class _Writers:
-    """The files of all formats and splits; validation files only if there is a validation split."""
+    """The files of all formats and splits; validation files only if there is a validation split. new: opens a file."""
 
     def __init__(
-        self,
-        files: ExitStack,
-        folder: Path,
-        options: ExportOptions,
-        conversations: ConversationMaker | None,
-        *,
-        turns: bool,
-        holds_out: bool,
+        self, new: _NewFile, options: ExportOptions, conversations: ConversationMaker | None, *, turns: bool
     ) -> None:
         self._turns, self._conversations = turns, conversations
         self._written = set[int]()
         """Hashes of what is written once: steps of paths, and questions that are held out."""
-        self._named: dict[str, JsonRows] = {}
+        self.named: dict[str, JsonRows] = {}
         self._open: dict[tuple[FormatName, SplitName], JsonRows] = {}
-        pairs: FormatName = "turns" if turns else "proguide"
-        for name in dict.fromkeys((pairs, *(each for each in options.formats if each not in PAIRS))):
+        for name in dict.fromkeys((PAIRS[turns], *(each for each in options.formats if each not in PAIRS))):
             for split in SPLITS if options.validation else SPLITS[:1]:
-                path = folder / FORMATS[name].file_name(split)
+                file = FORMATS[name].file_name(split)
                 kind = SpacedByState if name == "kto" else JsonRows
-                file = files.enter_context(atomic_replacement(path))
-                self._open[name, split] = self._named[path.name] = kind(file, listed=path.suffix == ".json")
-        if holds_out:
-            file = files.enter_context(atomic_replacement(folder / HELD_OUT))
-            self._named[HELD_OUT] = JsonRows(file, listed=False)
+                self._open[name, split] = self.named[file] = kind(new(file), listed=file.endswith(".json"))
 
     @property
     def kinds(self) -> list[tuple[FormatName, SplitName]]:
@@ -361,7 +320,7 @@ class _Writers:
         key, name = question_key(question.question), question.question_id
         taken = hash((name,)) in self._written  # by a question of another data set
         asked = {"question": question.question, "golden_answers": question.golden_answers}
-        self._once(self._named[HELD_OUT], {"id": f"{name}-{key}" if taken else name, **asked}, key)
+        self._once(self.named[HELD_OUT], {"id": f"{name}-{key}" if taken else name, **asked}, key)
         self._written.add(hash((name,)))
 
     def _once(self, file: JsonRows, row: Row, *what: str) -> None:
@@ -371,7 +330,7 @@ class _Writers:
 
     def finish(self) -> dict[str, Any]:
         """What the summary says of the files."""
-        for file in self._named.values():
+        for file in self.named.values():
             file.finish()
-        rows = {name: file.rows for name, file in self._named.items()}
-        return {"files": rows, "sha256": {name: file.digest.hexdigest() for name, file in self._named.items()}}
+        rows = {name: file.rows for name, file in self.named.items()}
+        return {"files": rows, "sha256": {name: file.digest.hexdigest() for name, file in self.named.items()}}

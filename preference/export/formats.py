@@ -170,8 +170,7 @@ def _trl_row(row: Row) -> Row:
 
 
 def kto_rows(rows: Sequence[Row]) -> Iterator[Row]:
-    """Every reply of a question's pairs once, labelled desirable or not; replies chosen in one pair and rejected in
-    another are left out."""
+    """Every reply of a question's pairs once, labelled desirable or not; those that are both are left out."""
     sides: dict[tuple[str, str], set[str]] = {}
     for row, side in product(rows, ("chosen", "rejected")):
         sides.setdefault((row["state_id"], row[side]), set()).add(side)

@@ -7,18 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import orjson
 from pydantic import BaseModel
 
-from preference.candidate_records import (
-    GoldVerdict,
-    MalformedCandidatesError,
-    QuestionRecord,
-    is_training_split,
-    question_key,
-)
+from preference.candidate_records import MalformedCandidatesError, QuestionRecord, is_training_split, question_key
 from preference.export.formats import ACTION_TYPE_NAMES, FORMATS, FormatName, Row, SplitName
 from preference.filters import DROP_REASONS, Candidate
 from preference.records import Usage
@@ -61,8 +55,9 @@ class GoldAgreement(BaseModel):
 def gold_agreement(counts: Mapping[tuple[str, str], int]) -> dict[str, GoldAgreement]:
     """By action type, from counts of pairs by type and verdict; of types of which some pair can be compared."""
     types = sorted({name for (name, verdict), count in counts.items() if count and verdict != "unknown"})
-    of = {name: {verdict: counts.get((name, verdict), 0) for verdict in get_args(GoldVerdict)} for name in types}
-    return {name: GoldAgreement(**each | {"ties": each["tie"]}) for name, each in of.items()}
+    verdicts = {"right": "right", "wrong": "wrong", "tie": "ties", "unknown": "unknown"}
+    of = {name: {field: counts.get((name, each), 0) for each, field in verdicts.items()} for name in types}
+    return {name: GoldAgreement(**each) for name, each in of.items()}
 
 
 class EffectiveSize(BaseModel):
@@ -170,8 +165,7 @@ class ExportOptions:
 
 
 class ExportTally:
-    """Counts questions, candidates and rows during an export. found: its summary, which holds from the beginning what
-    the candidates do not tell."""
+    """Counts during an export. found: its summary, which from the beginning has what the candidates do not tell."""
 
     def __init__(self, found: PairSummary) -> None:
         self.found = found
@@ -180,7 +174,7 @@ class ExportTally:
         self.pairs_by: defaultdict[str, Counter[Any]] = defaultdict(Counter)
         self.gold: Counter[tuple[str, str]] = Counter()
         self.plain: Counter[str] = Counter()
-        self.confidence = self.margin = 0.0
+        self.sums: defaultdict[str, float] = defaultdict(float)
         self.squares: Counter[str] = Counter()
         self.questions: defaultdict[str, set[str]] = defaultdict(set)
         """What is known of each question: `failed`, `done`, `paired`, and how its trees ended."""
@@ -203,12 +197,10 @@ class ExportTally:
             self.pairs_by["action_type"][action_type] += 1
             self.gold[action_type, each.pair.gold] += 1
             self.pairs_by["layer"][each.state.layer] += 1
-            if each.pair.confidence is not None:
-                self.counts["sure_of"] += 1
-                self.confidence += each.pair.confidence
-            if each.pair.margin is not None:
-                self.counts["with_margin"] += 1
-                self.margin += each.pair.margin
+            for name in ("confidence", "margin"):
+                if (known := getattr(each.pair, name)) is not None:
+                    self.counts[name] += 1
+                    self.sums[name] += known
             self.pairs_by["tag"].update(each.pair.tags)
             self.seen["renderers"].add(each.state.origin.renderer or "unknown")
         found.pairs += len(rows)
@@ -255,8 +247,7 @@ class ExportTally:
             "questions_with_a_pair": paired,
             "without_a_pair": self._without_a_pair(),
             **{name: {str(each): count for each, count in counted} for name, counted in by.items()},
-            "mean_confidence": self.confidence / counts["sure_of"] if counts["sure_of"] else None,
-            "mean_margin": self.margin / counts["with_margin"] if counts["with_margin"] else None,
+            **{f"mean_{name}": total / counts[name] for name, total in self.sums.items()},
             "gold_agreement": gold_agreement(self.gold),
             "plain_steps": dict(self.plain) if "rl" in options.formats else {},
             **{name: sorted(values) for name, values in self.seen.items()},

@@ -47,8 +47,7 @@ def builder_reading(response: str) -> tuple[ActionType | None, str]:
 
 
 def inside(response: str, tag: ActionType) -> str | None:
-    """The content of the first whole tag, found in one pass: a regular expression would try every open tag of a reply
-    that closes none."""
+    """The content of the first whole tag, in one pass: a regular expression would try every tag that never closes."""
     _, _, after = response.partition(f"<{tag}>")
     content, closed, _ = after.partition(f"</{tag}>")
     return content.strip() if closed else None

@@ -79,8 +79,7 @@ class Unusable(ValueError):
     """An item that cannot be repaired. `cause`: a name of REFUSALS."""
 
     def __init__(self, cause: str, message: str = "") -> None:
-        meaning = REFUSALS[cause]
-        super().__init__(message or meaning)
+        super().__init__(message or REFUSALS[cause])
         self.cause = cause
 
 
@@ -94,7 +93,6 @@ class RepairCount(BaseModel):
 
 
 def count(counts: dict[str, RepairCount], name: str, where: str) -> None:
-    """Count a repair or a refusal."""
     told = counts.setdefault(name, RepairCount(meaning=(REPAIRS | REFUSALS)[name]))
     told.count += 1
     if len(told.examples) < _EXAMPLES:
@@ -128,8 +126,7 @@ class KnownQuestion:
 
 @dataclass(frozen=True)
 class ImportRules:
-    """What the caller knows about the trees or rows. teacher: of rows. config_hash: written to every record of a tree.
-    questions: by `question_key`."""
+    """What the caller knows. teacher: of rows. config_hash: of every record of a tree. questions: by `question_key`."""
 
     dataset: str = "unknown"
     split: str = "unknown"

@@ -134,8 +134,7 @@ def _state(turns: Turns, rows: _RowsOfState, question: QuestionRecord) -> StateR
 
 
 def _compared(better: StepReply, worse: StepReply, golds: list[str]) -> dict[str, Any]:
-    """The fields of a pair that both replies decide. Tagged style_only if gold answers are known; a row cannot tell
-    efficiency_only."""
+    """What both replies decide of a pair: style_only needs gold answers, and a row cannot tell efficiency_only."""
     same_type = better.action_type == worse.action_type
     left, right = (
         each.content if same_type and each.content is not None else each.response for each in (better, worse)
@@ -154,9 +153,6 @@ def _action(turns: Turns, layer: int, steps: Iterable[StepReply]) -> AgentAction
     if turns.is_read:
         return "read"
     return "think" if layer == 0 or any(each.action_type == "query" for each in steps) else None
-
-
-# -- one row ---------------------------------------------------------------------------------------------------
 
 
 def _read(item: dict[str, Any], note: Notes) -> tuple[Turns, str, _Row]:

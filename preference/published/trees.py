@@ -108,8 +108,7 @@ def _by_id(output: dict[str, Any]) -> dict[int, dict[str, Any]]:
 
 
 def _steps(found: dict[int, dict[str, Any]], note: Notes) -> tuple[list[RolloutNode], dict[int, str]]:
-    """The nodes from the root down, parents first, without children and rewards, and the answer of each that is an end.
-    Ids are kept where possible."""
+    """The nodes, parents first, without children and rewards, and the answers of ends. Ids are kept where possible."""
     nodes: list[RolloutNode] = []
     answers: dict[int, str] = {}
     parents: dict[int, int | None] = {0: None}

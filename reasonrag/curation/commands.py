@@ -55,12 +55,7 @@ def pairs(
     without=("max_wait",),
     example="reasonrag warm-up --questions musique.jsonl --agent prorag --model gpt-4o",
 )
-def warm_up(
-    *,
-    dry_run: EstimateOnly = False,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
+def warm_up(*, dry_run: EstimateOnly = False, as_json: Json = False, **flags: Any) -> None:
     """Make rows to fine-tune on of questions that come with sub-questions and their answers, as MuSiQue's do.
 
     A teacher writes each sub-question as a sentence and a thought for each step. The same command continues

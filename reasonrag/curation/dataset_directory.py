@@ -6,7 +6,7 @@ card: question sets, teachers, settings and cost. Scans every line for secrets. 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,31 +91,25 @@ def read_dataset_directory(directory: Path) -> DatasetInventory:
                 f"{directory / name} has changed since {SUMMARY} was written, so the card would be wrong. "
                 f"{_again(directory)}"
             )
-    found: list[str] = []
-    runs, by_split = _runs(directory, found), Counter[str]()
+    runs, by_split = _runs(directory), Counter[str]()
     for run in runs:
         by_split[f"{run.origin.dataset}/{run.origin.split}"] += run.questions - run.failed
-    count = sum(len(state["pairs"]) for _, state in _objects(directory / CANDIDATES, found))
+    count = sum(len(state["pairs"]) for _, state in _objects(directory / CANDIDATES))
     if count != summary.candidates:
         raise InputError(
             f"{directory / CANDIDATES} does not belong to the rows ({count:,} candidates, {SUMMARY} says "
             f"{summary.candidates:,}). {_again(directory)}"
         )
-    for name in (DROPPED, CONTAMINATION):
-        if (directory / name).is_file():
-            found.extend(secrets_in(directory / name))
+    kept = [directory / name for name in (QUESTIONS, CANDIDATES, DROPPED, CONTAMINATION)]
+    found = [place for path in kept if path.is_file() for place in secrets_in(path)]
     asked = {name: count for name, count in sorted(by_split.items()) if count}
     return DatasetInventory(directory, summary, runs, asked, kept_evaluation_questions(directory, summary), found)
 
 
 def secrets_in(path: Path) -> list[str]:
     """Places of lines with a possible key."""
-    found: list[str] = []
-    deque(_objects(path, found), maxlen=0)
-    return found
-
-
-# -- checks that it is one export ------------------------------------------------------------------------------
+    known = secrets()
+    return [f"{path}, line {number}" for number, line in _objects(path) if keys_in("\n".join(texts_in(line)), known)]
 
 
 def read_summary(directory: Path) -> PairSummary:
@@ -127,9 +121,9 @@ def read_summary(directory: Path) -> PairSummary:
     return found
 
 
-def _runs(directory: Path, found: list[str]) -> list[RunContribution]:
+def _runs(directory: Path) -> list[RunContribution]:
     path, runs = directory / QUESTIONS, dict[str, RunContribution]()
-    for number, question in _objects(path, found):
+    for number, question in _objects(path):
         try:
             origin = Origin.model_validate(question["origin"])
             runs.setdefault(origin.model_dump_json(), RunContribution(origin)).add(question)
@@ -140,30 +134,31 @@ def _runs(directory: Path, found: list[str]) -> list[RunContribution]:
 
 def kept_evaluation_questions(directory: Path, summary: PairSummary) -> dict[str, int]:
     """Questions of a data set that stand in an evaluation split and were kept, by its name."""
-    path, counts, dropped = directory / CONTAMINATION, Counter[str](), set[str]()
-    for _, line in _objects(path) if path.is_file() else ():
-        if line.get("dropped"):
-            dropped.add(str(line.get("question_key")))
-        else:
-            counts.update({str(match["eval"]) for match in line.get("matches", ()) if "eval" in match})
-    left_out = summary.contamination.get("dropped", 0)
-    if len(dropped) != left_out:
+    counts, dropped, left_out = Counter[str](), len(dropped_keys(directory)), summary.contamination.get("dropped", 0)
+    if dropped != left_out:
         raise InputError(
-            f"{path} does not belong to the rows (questions left out: {len(dropped):,}, {SUMMARY} says {left_out:,}). "
-            f"{_again(directory)}"
+            f"{directory / CONTAMINATION} does not belong to the rows (questions left out: {dropped:,}, {SUMMARY} says "
+            f"{left_out:,}). {_again(directory)}"
         )
+    for line in _compared(directory):
+        if not line.get("dropped"):
+            counts.update({str(match["eval"]) for match in line.get("matches", ()) if "eval" in match})
     return dict(sorted(counts.items()))
 
 
 def dropped_keys(directory: Path) -> set[str]:
     """Of the questions that decontamination left out."""
+    return {str(line.get("question_key")) for line in _compared(directory) if line.get("dropped")}
+
+
+def _compared(directory: Path) -> Iterator[dict[str, Any]]:
+    """Lines about the questions that were found in an evaluation split."""
     path = directory / CONTAMINATION
-    return {str(line["question_key"]) for _, line in (_objects(path) if path.is_file() else ()) if line.get("dropped")}
+    return (line for _, line in (_objects(path) if path.is_file() else ()))
 
 
-def _objects(path: Path, secret_places: list[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The lines with their numbers, from 1. secret_places: takes the places of lines with a possible key."""
-    known = secrets()
+def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The lines with their numbers, from 1."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -172,6 +167,4 @@ def _objects(path: Path, secret_places: list[str] | None = None) -> Iterator[tup
                 value = None
             if not isinstance(value, dict):
                 raise InputError(f"{path}, line {number} is not a JSON object. {_again(path.parent)}")
-            if secret_places is not None and keys_in("\n".join(texts_in(value)), known):
-                secret_places.append(f"{path}, line {number}")
             yield number, value

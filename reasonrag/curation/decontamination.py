@@ -52,9 +52,6 @@ class ContaminatedQuestion(BaseModel):
     matches: list[EvalMatch]
 
 
-# -- a data set ------------------------------------------------------------------------------------------------
-
-
 def find_contaminated(data_set: Path, splits: Iterable[EvalSplit]) -> list[ContaminatedQuestion]:
     """The questions of a data set that stand in evaluation splits, in order; none is dropped here.
 
@@ -96,9 +93,6 @@ def _is_drawn_from(origin: Origin, split: EvalSplit) -> bool:
 
 def _closest_first(match: EvalMatch) -> tuple[bool, int, float, str]:
     return match.own_split, RULES.index(match.rule), -match.similarity, match.eval_id
-
-
-# -- what is left out ------------------------------------------------------------------------------------------
 
 
 class ContaminationSummary(BaseModel):

@@ -56,9 +56,6 @@ def origins_in(data_set: Path) -> set[Origin]:
     return found
 
 
-# -- before anything is written --------------------------------------------------------------------------------
-
-
 def replaces_other_runs(out: Path, sources: Sequence[Path], given: Mapping[str, str], *, replace: bool) -> bool:
     """Whether the data set in `out` was made from other runs than those given, which only `replace` allows.
 
@@ -92,17 +89,13 @@ def _listed(runs: Mapping[str, str]) -> str:
 
 
 def takes_in_what_is_there(out: Path) -> bool:
-    """Whether a killed command kept all questions of the data set in `out`, which may then be a source of the next one.
-    Raises OSError."""
+    """Whether a killed command kept all questions of the data set in `out`: it can be a source. Raises OSError."""
     coming, there = out / UNFINISHED, out / QUESTIONS
     if not (coming.is_file() and there.is_file()):
         return False
     with coming.open("rb") as new, there.open("rb") as old:
         known = set(map(hash, new))
         return bool(known) and all(hash(line) in known for line in old)
-
-
-# -- what goes with the data it was made from ------------------------------------------------------------------
 
 
 def replace_data_set(

@@ -6,10 +6,9 @@ filters and formats are decided in `preference`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from preference import PairingRules, PairSummary
@@ -23,7 +22,7 @@ from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, sav
 from reasonrag.agent.protocols.conversations import Conversations
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.curation.audit.audit import DatasetAudit, parse_allowed, write_audit
-from reasonrag.curation.audit.report import AUDIT_PAGE
+from reasonrag.curation.audit.report import AUDIT_PAGE, AuditFailed
 from reasonrag.curation.decontamination import Decontamination, decontaminate
 from reasonrag.curation.publish_blockers import ALLOWED_AS_PUBLISHED
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings
@@ -33,15 +32,14 @@ from reasonrag.run_config import versions
 
 
 class DataSetExport:
-    """Turns gathered candidates into the data set `out`. Raises InputError for an unusable setting or file, before
-    anything is labelled."""
+    """Turns candidates into the data set `out`. Raises InputError for a bad setting or file, before any label."""
 
     def __init__(self, rules: PairingRules, checks: CheckSettings, gate: DecontaminationSettings, out: Path) -> None:
         self._rules, self._gate, self._out = rules, gate, out
         self.tokens, self._warnings = token_counter()
         allowed = [*checks.allow, *(ALLOWED_AS_PUBLISHED if rules.as_published else ())]
         name = out.resolve().name
-        self._inspector = DatasetAudit(self.tokens, allow=parse_allowed(allowed), name=name, trusted=True)
+        self._audit = DatasetAudit(self.tokens, allow=parse_allowed(allowed), name=name, trusted=True)
         self._splits = EvalSplits()
         add_named(self._splits, gate.eval)
 
@@ -51,37 +49,31 @@ class DataSetExport:
         return decontaminate(staged, self._splits, allowed=self._gate.allow_eval)
 
     def write(
-        self,
-        staged: Path,
-        sources: Sequence[Path],
-        gated: Decontamination,
-        *,
-        options: ExportOptions = ExportOptions(),
-        counts: Mapping[str, dict[str, Any]] = MappingProxyType({}),
-        warnings: Sequence[str] = (),
+        self, staged: Path, sources: Sequence[Path], gated: Decontamination, options: ExportOptions, made: PairSummary
     ) -> PairSummary:
-        """Write all files of the data set but its candidates. counts: of judging, critics or warm_up. Raises
-        AuditFailed, OSError."""
+        """Write all files of the data set but its candidates. made: counts of judging, critics or warm_up, and warnings
+        of that. Raises AuditFailed, OSError."""
         left_out: dict[str, Any] = {key: "held_out" for each in sources for key in held_out_keys(each)}
         left_out |= dict.fromkeys(gated.contaminated, "contaminated")
-        facts = PairSummary(
-            out=str(self._out),
-            sources=list(dict.fromkeys(self._named(sources))),
-            **counts,
-            token_counter=self.tokens.name,
-            contamination=gated.summary.model_dump(),
-            warnings=[*self._warnings, *warnings, *gated.warnings],
-            versions=versions(),
-        )
+        facts = {
+            "out": str(self._out),
+            "sources": list(dict.fromkeys(self._named(sources))),
+            "token_counter": self.tokens.name,
+            "contamination": gated.summary.model_dump(),
+            "warnings": [*self._warnings, *made.warnings, *gated.warnings],
+            "versions": versions(),
+        }
         summary = export_pairs(
             *(staged, staged, self._rules, options),
-            facts=facts,
+            facts=made.model_copy(update=facts),
             left_out=left_out,
-            inspector=self._inspector,
+            inspect=self._audit.add,
             conversations=Conversations(options.formats) if CONVERSATIONS & {*options.formats} else None,
         )
         gated.write(staged)
-        write_audit(self._inspector.report(), staged / AUDIT_PAGE)
+        if (report := self._audit.report()).errors:
+            raise AuditFailed(report)
+        write_audit(report, staged / AUDIT_PAGE)
         return summary
 
     def _named(self, sources: Sequence[Path]) -> Iterator[str]:

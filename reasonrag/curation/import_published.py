@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Literal
 import orjson
 from pydantic import BaseModel, Field
 
-from preference import NO_FILTERS
+from preference import NO_FILTERS, ExportOptions, PairSummary
 from preference.candidate_records import question_key
 from preference.export.atomic_export import LAST, UNFINISHED, staging_folder
 from preference.export.formats import PAIRS_FILE, TURNS_FILE
@@ -35,7 +35,7 @@ from reasonrag.curation.audit.catalogue import ERRORS
 from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, replace_data_set
 from reasonrag.curation.export import DataSetExport, take_prompts
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings, ImportSettings
-from reasonrag.data.compressed import on_the_hub, plain_file
+from reasonrag.data.compressed import Say, on_the_hub, plain_file
 from reasonrag.data.item_files import read_items
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
@@ -53,7 +53,6 @@ _WRITTEN = (
 """Files that an import, or the commands after it, would replace."""
 _SPLITS = ("train", "dev", "validation", "val", "test")
 ImportKind = Literal["trees", "pairs"]
-Say = Callable[[str], None]
 
 
 class ImportSource(BaseModel):
@@ -67,8 +66,7 @@ class ImportSource(BaseModel):
 
 
 class FoundPrompts(BaseModel):
-    """The prompts that the rows were made with. renderer: their hash. folder: where they were written; None where they
-    are those of the package."""
+    """The prompts of the rows. renderer: their hash. folder: where they were written; None for those of the package."""
 
     renderer: str
     folder: str | None
@@ -407,7 +405,7 @@ def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
     # every candidate that parsed: users filter later, and `reasonrag audit`, the next command, tells of errors
     export = DataSetExport(NO_FILTERS, CheckSettings(allow=list(ERRORS)), DecontaminationSettings(), given.out)
     recount_tokens(staged, export.tokens)
-    summary = export.write(staged, [given.out], export.decontaminate(staged, [staged]))
+    summary = export.write(staged, [given.out], export.decontaminate(staged, [staged]), ExportOptions(), PairSummary())
     without = sum(not each.golden_answers for each in asked)
     told = (
         "the renderer reproduces none of the prompts of these rows, so no prompts were extracted. Ask a model trained "

@@ -99,14 +99,10 @@ def pairs(
             asked = label_by_judge(staged / CANDIDATES, out, judge, chat_model, told) if judge else None
             judging, untold = _labelled(sources, staged, asked, by_outcome=settings.label == "outcome")
             scored = run_to_end(score_by_critics(staged, out, witnesses, told)) if witnesses else None
-            summary = export.write(
-                staged,
-                sources.folders,
-                gated,
-                options=settings.options(refines=witnesses is not None and witnesses.paths),
-                counts={"judging": judging, "critics": scored.model_dump() if scored else {}},
-                warnings=[*warnings, *untold],
-            )
+            critics = scored.model_dump() if scored else {}
+            made = PairSummary(judging=judging, critics=critics, warnings=[*warnings, *untold])
+            options = settings.options(refines=witnesses is not None and witnesses.paths)
+            summary = export.write(staged, sources.folders, gated, options, made)
             others = {each.resolve() for each in sources.folders} - {out.resolve()}
             replace_data_set(staged, out, told.say, obsolete=OF_AN_IMPORT if replaced or others else ())
     return summary

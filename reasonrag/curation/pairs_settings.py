@@ -149,7 +149,7 @@ class PairsSettings(
         """Raises InputError for filters beside `as_published`, which has its own."""
         given: dict[str, Any] = {name: getattr(self, name) for name in _RULES.flags}
         limits = {name: given[name] or None for name in ("max_per_state", "max_row_tokens")}  # 0: no limit
-        rules = PairingRules.of(given | limits)
+        rules = PairingRules(**given | limits)
         if not self.as_published:
             return rules
         changed = [name for name, value in rules.flags.items() if value != _RULES.flags[name]]

@@ -24,6 +24,7 @@ import Stemmer
 
 from preference.answer_scores import ARTICLES, normalize_answer
 from preference.candidate_records import question_key
+from preference.similarity import jaccard
 from reasonrag.data.multiple_choice import without_options
 
 Rule = Literal["question", "near_duplicate", "answer_and_entities"]
@@ -45,8 +46,6 @@ SAME_ANSWER_JACCARD = 0.75
 ALL_WORDS_JACCARD = 0.9
 SINGLE_NAME_JACCARD = 0.25
 """Thresholds, chosen by inspecting what they flag in real data sets (benchmarks/RESULTS.md)."""
-
-# -- features of a question ------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W_]+")
 _POSSESSIVE = re.compile(r"['\u2019\u2018`]s\b", re.IGNORECASE)
@@ -99,7 +98,6 @@ class QuestionFeatures:
 
 
 def read_features(question: str, answers: Iterable[str]) -> QuestionFeatures:
-    """The features of a question with these golden answers."""
     text = _APOSTROPHES.sub("", _POSSESSIVE.sub("", _without_accents(question)))
     spelled = [(match.group(), match.start()) for match in _WORD.finditer(text)]
     words = [intern(word.casefold()) for word, _ in spelled]
@@ -146,9 +144,6 @@ def _names(text: str, spelled: Sequence[tuple[str, int]]) -> Iterator[str]:
             yield lower
 
 
-# -- the index -------------------------------------------------------------------------------------------------
-
-
 class QuestionIndex:
     """An index of questions that finds duplicates of other questions."""
 
@@ -175,8 +170,7 @@ class QuestionIndex:
             self._by_answer[each].append(number)
 
     def same_as(self, question: str, answers: Iterable[str]) -> dict[int, tuple[Rule, float]]:
-        """The numbers of all indexed questions that are the same, with the first rule that matches and the
-        similarity."""
+        """The numbers of the indexed questions that are the same, with the first rule that says so and a similarity."""
         if not question.strip():
             return {}
         reading = read_features(question, answers)
@@ -193,7 +187,7 @@ class QuestionIndex:
                 found[each] = "near_duplicate", similarity
         for fact in _facts(reading):
             for each in self._by_answer.get(fact, ()):
-                similarity = _jaccard(self._held[each].stems, reading.stems)
+                similarity = jaccard(self._held[each].stems, reading.stems)
                 if each not in found and (len(reading.names) > 1 or similarity >= SINGLE_NAME_JACCARD):
                     found[each] = "answer_and_entities", similarity
         return found
@@ -212,7 +206,7 @@ class QuestionIndex:
                     starting[stem].append(number)
             self._by_rare_stem = dict(starting)
         for number in {each for stem in self._rarest(stems) for each in self._by_rare_stem.get(stem, ())}:
-            similarity = _jaccard(self._held[number].stems, stems)
+            similarity = jaccard(self._held[number].stems, stems)
             if similarity >= SAME_ANSWER_JACCARD:
                 yield number, similarity
 
@@ -248,9 +242,4 @@ def _nearly(one: QuestionFeatures, other: QuestionFeatures, similarity: float) -
         return similarity >= SAME_ANSWER_JACCARD
     if one.asks != other.asks or _contradict(one, other):
         return False
-    return _jaccard(one.all_stems, other.all_stems) >= ALL_WORDS_JACCARD
-
-
-def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    common = len(one & other)
-    return common / ((len(one) + len(other) - common) or 1)
+    return jaccard(one.all_stems, other.all_stems) >= ALL_WORDS_JACCARD

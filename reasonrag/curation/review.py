@@ -11,7 +11,6 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
@@ -123,28 +122,25 @@ def review_report(directory: str | Path, judgements: str | Path | Sequence[str |
     """
     directory = Path(directory)
     paths = [Path(each) for each in ([judgements] if isinstance(judgements, str | Path) else judgements)]
-    said: dict[str, dict[str, tuple[str, Judgement]]] = {}
+    said: dict[str, dict[str, Judgement]] = {}
     for path in paths:
-        for place, who, judgement in _judgements(path):
-            theirs = said.setdefault(who or on_one_line(path.stem), {})
-            if judgement.pair in theirs:
-                first = theirs[judgement.pair][0]
-                raise InputError(f"{place}: this pair was judged at {first} already, by the same person; keep one")
-            theirs[judgement.pair] = place, judgement
+        for who, each in _judgements(path):
+            first = said.setdefault(who or on_one_line(path.stem), {}).setdefault(each.pair, each)
+            if first is not each:
+                why = f"this pair was judged at {first.place} already, by the same person; keep one"
+                raise InputError(f"{each.place}: {why}")
     if not said:
         raise InputError(f"no verdict in {', '.join(map(str, paths))}: write {_VERDICTS} into the column verdict")
-    wanted = {key for theirs in said.values() for key in theirs}
+    wanted = {key: each for theirs in reversed(said.values()) for key, each in theirs.items()}
     judged, pairs = dict[str, ReviewPair](), 0
     with _readable(directory):
-        for each in read_pairs(directory):
+        for pair in read_pairs(directory):
             pairs += 1
-            if each.pair in wanted:
-                judged[each.pair] = each
-    for place, judgement in chain.from_iterable(theirs.values() for theirs in said.values()):
-        if judgement.pair not in judged:
-            raise InputError(f"{place}: {directory} has no such pair; give the data set that the sample was of")
-    found = {who: {key: one for key, (_, one) in theirs.items()} for who, theirs in said.items()}
-    return report_of(str(directory), found, judged, pairs=pairs)
+            if pair.pair in wanted:
+                judged[pair.pair] = pair
+    if unknown := next((each.place for key, each in wanted.items() if key not in judged), None):
+        raise InputError(f"{unknown}: {directory} has no such pair; give the data set that the sample was of")
+    return report_of(str(directory), said, judged, pairs=pairs)
 
 
 _VERDICTS = ", ".join(get_args(Verdict))
@@ -194,9 +190,8 @@ def _as_csv(rows: Sequence[Mapping[str, str]]) -> bytes:
 # -- in --------------------------------------------------------------------------------------------------------
 
 
-def _judgements(path: Path) -> Iterator[tuple[str, str, Judgement]]:
-    """Every judgement of a file, with its place there and who said it, empty where the file does not tell. Raises
-    InputError."""
+def _judgements(path: Path) -> Iterator[tuple[str, Judgement]]:
+    """Every judgement of a file, with who said it, empty where the file does not tell. Raises InputError."""
     _check_suffix(path, "--judgements")
     with reading(path):
         content = read_small(path, MAX_FILE)
@@ -211,11 +206,8 @@ def _judgements(path: Path) -> Iterator[tuple[str, str, Judgement]]:
         if named is None:
             raise InputError(f"{place}: {_shown(row.get('pair'))} names no pair of a sample that review --out wrote")
         remark = on_one_line(note)[:MAX_NOTE_LENGTH] if isinstance(note, str) else ""
-        yield (
-            place,
-            on_one_line(str(row.get("annotator") or ""))[:MAX_NAME_LENGTH],
-            Judgement(named[1], exchanged=named[2] == "1", verdict=cast("Verdict", said), note=remark),
-        )
+        who, how = on_one_line(str(row.get("annotator") or ""))[:MAX_NAME_LENGTH], cast("Verdict", said)
+        yield who, Judgement(named[1], exchanged=named[2] == "1", verdict=how, note=remark, place=place)
 
 
 def _of_csv(path: Path, content: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -122,8 +122,6 @@ class WantedQuestionSettings(Settings):
 
 
 class QuestionWritingSettings(LimitSettings, BudgetSettings, ModelSettings, RetrievalSettings, WantedQuestionSettings):
-    """Settings of `corpus questions`."""
-
     model: str | None = setting(
         f"Model that writes and reads, or offline [default: {DEFAULT_TEACHER}]", Panel.MODEL, common=True
     )

@@ -128,8 +128,7 @@ class Sources:
     # -- labels ------------------------------------------------------------------------------------------------
 
     def check_labels(self, label: str, *, as_published: bool) -> None:
-        """Raises InputError where a source lacks what the labels are made of, or has labels that they cannot
-        replace."""
+        """Raises InputError where a source lacks what such labels are made of, or has others that must stay."""
         for source in self.data_sets:
             if label == "outcome" and not _occurs(_OUTCOMES, source) and (source / CANDIDATES).stat().st_size:
                 raise InputError(
@@ -171,8 +170,7 @@ class Sources:
         return "prorag" in recipes and judged == {False}
 
     def judged_before(self, gathered: Path) -> tuple[dict[str, Any], list[str]]:
-        """The judge recorded in a source's summary, for labels in the candidates; a warning if there is no single
-        one."""
+        """The judge of the labels, as summaries of the sources record it; a warning if there is no single one."""
         if not _occurs(_JUDGED, gathered):
             return {}, []
         judged = [_judging_of(each) for each in self.data_sets if _occurs(_JUDGED, each)]
@@ -199,9 +197,6 @@ def _judging_of(source: Path) -> dict[str, Any]:
     with suppress(ValidationError):  # the files may have been copied without their summary
         return Judging.model_validate(summary_of(source).judging).model_dump() | {"session_calls": 0}
     return {}
-
-
-# -- runs ------------------------------------------------------------------------------------------------------
 
 
 def _label(source: Path, out: Path, tokens: TokenCounter, *, every_step: bool) -> None:

@@ -76,8 +76,6 @@ def token_counter() -> tuple[TokenCounter, list[str]]:
     return EstimatingCounter(), [f"token lengths are estimates, four characters per token: {missing}"]
 
 
-# -- Qwen2.5 ---------------------------------------------------------------------------------------------------
-
 _QWEN_TOKENS = (
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>"),
     *("<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>"),

@@ -207,7 +207,6 @@ def _person(number: int, born: int, towns: tuple[Town, ...], dice: random.Random
 
 
 def _describe(subject: Subject) -> str:
-    """The text of a subject's passage."""
     match subject:
         case Town():
             return (
@@ -240,8 +239,7 @@ def _asked(place: County) -> Iterator[tuple[str, str, str, tuple[Subject, ...]]]
     first, second, third = place.works
     one, other, *_ = place.people
     house, author = place.organisation, third.author
-    asked = f"Where was the author of {first.name} born?"
-    yield "bridge", asked, first.author.birthplace.name, (first, first.author)
+    yield "bridge", f"Where was the author of {first.name} born?", first.author.birthplace.name, (first, first.author)
     asked = f"What was the occupation of the founder of the {house.name}?"
     yield "bridge", asked, house.founder.occupation, (house, house.founder)
     asked = f"Which river flows through the town where {other.name} was born?"
@@ -253,8 +251,7 @@ def _asked(place: County) -> Iterator[tuple[str, str, str, tuple[Subject, ...]]]
     earlier, later = sorted((one, other), key=lambda person: person.born)
     yield "comparison", f"Who was born first, {one.name} or {other.name}?", earlier.name, (earlier, later)
     sooner, _ = sorted((first, second), key=lambda work: work.year)
-    asked = f"Which was published first, {first.name} or {second.name}?"
-    yield "comparison", asked, sooner.name, (first, second)
+    yield "comparison", f"Which was published first, {first.name} or {second.name}?", sooner.name, (first, second)
     # born in the same town in every second ten of counties, where possible: splits are decided within tens
     pairs, wanted = list(permutations(place.people, 2)), place.number // 10 % 2 == 0
     left, right = next((pair for pair in pairs if (pair[0].birthplace == pair[1].birthplace) == wanted), pairs[0])

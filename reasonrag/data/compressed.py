@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import orjson
 
@@ -23,6 +23,8 @@ from reasonrag.data.item_files import is_lines, read_rows
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import build_lock, writing
 
+Say: TypeAlias = Callable[[str], None]
+"""Is told what people should know, a line at a time."""
 SOURCE = "source.json"
 CORPUS, ROWS = "corpus.jsonl", "rows.jsonl"
 _GZIP = b"\x1f\x8b"
@@ -34,12 +36,12 @@ MOST_TIMES, _SMALL = 200, 1 << 26
 """Highest ratio of compression of files that unpack to more than 64 MiB. English text has 3 to 5, gzip up to 1,000."""
 
 
-def plain_corpus(source: Path, home: Path, *, say: Callable[[str], None] = lambda _: None) -> Path:
+def plain_corpus(source: Path, home: Path, *, say: Say = lambda _: None) -> Path:
     """The corpus as a plain JSONL file: itself, or its copy below `home`, written now or earlier. See `plain_file`."""
     return as_lines(plain_file(source, home, say=say), home, say=say)
 
 
-def as_lines(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
+def as_lines(source: Path, home: Path, *, say: Say) -> Path:
     """A JSON list or a Parquet file as JSONL, one row per line; JSONL is returned as it is.
 
     A row without `id` and `_id` gets its number, from 0. Raises InputError naming a row that cannot be read.
@@ -63,7 +65,7 @@ def as_lines(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
     return kept(home, beginning, _version(source), write, say=say, doing=f"rewriting {source}", name=ROWS)
 
 
-def plain_file(source: Path, home: Path, *, say: Callable[[str], None] = lambda _: None) -> Path:
+def plain_file(source: Path, home: Path, *, say: Say = lambda _: None) -> Path:
     """A file that is not compressed: itself, or its copy unpacked below `home`, now or earlier.
 
     source: a file, `wiki-18`, or `hf://datasets/ORG/NAME[@REVISION]/FILE`. Raises InputError if it is missing or
@@ -90,7 +92,7 @@ def on_the_hub(source: Path) -> re.Match[str] | None:
     return _ON_THE_HUB.fullmatch(WIKI_18 if named == "wiki-18" and not source.exists() else named)
 
 
-def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
+def _unpacked(source: Path, home: Path, *, say: Say) -> Path:
     size = source.stat().st_size
 
     def unpack(target: IO[bytes]) -> None:
@@ -115,7 +117,7 @@ def _version(source: Path) -> dict[str, Any]:
 
 
 def fetched(name: str, file: str, *, revision: str = "main", otherwise: str = "") -> tuple[Path, str | None]:
-    """A file of a data set on the Hub, and its commit. otherwise: what to give in place of it. Raises InputError if the
+    """A file of a data set on the Hub, and its commit. otherwise: what to give instead. Raises InputError if the
     Hub cannot be used."""
     with needs_extra("hub", f"{file} of {name} is on the Hub, which", f". Or {otherwise}" if otherwise else ""):
         from huggingface_hub import HfApi, hf_hub_download
@@ -136,7 +138,7 @@ def kept(
     origin: dict[str, Any],
     write: Callable[[IO[bytes]], object],
     *,
-    say: Callable[[str], None],
+    say: Say,
     doing: str,
     name: str = CORPUS,
 ) -> Path:

@@ -90,9 +90,6 @@ def _texts(given: object, deeper: int = 2) -> Iterator[str]:
                 yield from _texts(given.get(name), deeper - 1)
 
 
-# -- what is not read --------------------------------------------------------------------------------------------------
-
-
 class UnreadColumns:
     """The columns of a file that are not read, empty ones apart."""
 
@@ -117,9 +114,6 @@ class UnreadColumns:
         """One line that names them; None without any."""
         names = ", ".join(f"{each!r:.60}" for each in sorted(self._names))
         return f"{file}: columns that are not read: {names}" if names else None
-
-
-# -- passages ----------------------------------------------------------------------------------------------------------
 
 
 def id_of(record: Mapping[str, Any]) -> object:

@@ -8,7 +8,7 @@ commit, which the run records, into the Hub client's cache, and then read like l
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -16,7 +16,7 @@ from typing import IO
 import orjson
 
 from reasonrag.data.atlas import SPLITS, write_world
-from reasonrag.data.compressed import fetched, kept
+from reasonrag.data.compressed import Say, fetched, kept
 from reasonrag.data.dataset_fields import passages_with
 from reasonrag.data.popqa_partition import POPQA, TRAIN, WHOLE, is_whole, part_of
 from reasonrag.data.questions import Check, QuestionFile, Sample, open_questions, require_golden_answers
@@ -43,7 +43,7 @@ def find_questions(
     home: Path,
     check: Check = require_golden_answers,
     sample: Sample | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> QuestionFile:
     """The questions of a named data set, from `data_dir` or else from the Hub.
 
@@ -81,8 +81,7 @@ def find_questions(
 
 
 def folder_of(dataset: str, data_dir: Path) -> Path:
-    """The folder of a data set: of exactly that name, else of another spelling of it. Raises InputError if there is
-    none."""
+    """The folder of a data set: of exactly that name, else of another spelling. Raises InputError if there is none."""
     present = data_sets(data_dir)
     if (data_dir / dataset).is_dir():
         return data_dir / dataset
@@ -93,8 +92,7 @@ def folder_of(dataset: str, data_dir: Path) -> Path:
 
 
 def data_sets(data_dir: Path) -> list[str]:
-    """Names of the data sets in a directory: folders with a corpus, or a split of a usual name. Raises InputError if
-    there are none."""
+    """Data sets of a directory: folders with a corpus or a split of a usual name. Raises InputError without any."""
     if not data_dir.is_dir():
         raise InputError(f"there is no data directory {data_dir}")
     usual = ("corpus", "train", "dev", "test", "validation")
@@ -125,13 +123,7 @@ def check_names(settings: QuestionSettings) -> None:
 
 
 def find_data(
-    settings: QuestionSettings,
-    check: Check,
-    home: Path,
-    *,
-    seed: int,
-    needs_corpus: bool = True,
-    say: Callable[[str], None] = lambda _: None,
+    settings: QuestionSettings, check: Check, home: Path, *, seed: int, needs_corpus: bool = True, say: Say
 ) -> tuple[QuestionFile, Path | None]:
     """The questions, and the corpus that belongs to them; None where none is needed and none is known.
 
@@ -154,7 +146,7 @@ def find_data(
 
 
 def _questions(
-    settings: QuestionSettings, check: Check, home: Path, *, sample: Sample | None, say: Callable[[str], None]
+    settings: QuestionSettings, check: Check, home: Path, *, sample: Sample | None, say: Say
 ) -> QuestionFile:
     split = settings.split
     if path := settings.questions:
@@ -194,7 +186,7 @@ def _world(home: Path) -> Path:
         return write_world(home)
 
 
-def corpus_of_contexts(file: QuestionFile, home: Path, *, say: Callable[[str], None]) -> Path:
+def corpus_of_contexts(file: QuestionFile, home: Path, *, say: Say) -> Path:
     """The corpus of all passages that came with the questions of a file: those that hold the answers, and distractors.
 
     Written once below `home`, of all questions of the file, so that `--limit` and `--sample` change nothing. Raises

@@ -50,8 +50,7 @@ class GoldPassages:
     """Title key and text of gold paragraphs: of such a title, only passages with most of such a text count."""
 
     def found_in(self, passages: Iterable[Passage]) -> frozenset[str]:
-        """Keys of the gold passages among these. Titles compare by `title_key`; several passages of one title count as
-        one."""
+        """Keys of the gold passages among these, titles by `title_key`: several passages of one title are one."""
         return self.keys & {self.key(each) for each in passages}
 
     def has(self, passage: Passage) -> bool:

@@ -70,9 +70,6 @@ def _rows(path: Path) -> Iterator[JsonItem]:
         raise InputError(f"{path} is damaged after row {number:,} ({error}); fetch it again") from error
 
 
-# -- rows of questions and passages ------------------------------------------------------------------------------------
-
-
 def is_lines(path: Path) -> bool:
     """Whether a file is JSONL, and not a JSON list or Parquet, as far as its beginning shows."""
     with reading(path), path.open("rb") as file:

@@ -28,9 +28,6 @@ _LETTER = re.compile(
 """A letter that names an option within other words: `(B)`, `option B`, `B: aspirin`, `the answer is B.`"""
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
 def spelled_out(record: dict[str, Any]) -> dict[str, Any]:
     """A question's record with its options in the question's text and its gold answers as the texts of options.
 
@@ -98,9 +95,6 @@ def _position(answer: object, texts: Sequence[str]) -> int:
 def _shown(text: str) -> str:
     """An option's text as the question names it: on one line, without what begins another option."""
     return _MARK.sub(r"[\1]", " ".join(text.split()))
-
-
-# -- answers -----------------------------------------------------------------------------------------------------------
 
 
 def options_of(question: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from preference.candidate_records import question_key
 from preference.export.private_files import write_file
-from preference.filters import seeded_uniform
+from preference.stratified_sample import seeded_uniform
 from reasonrag.data.questions import parse_question
 from reasonrag.data.settings import canonical_dataset
 from reasonrag.files import build_lock, file_digest, numbered_lines, reading, writing
@@ -35,8 +35,7 @@ def is_whole(path: Path) -> bool:
 
 
 def training_lines(path: Path) -> frozenset[int]:
-    """The numbers of the lines, from 1, that are for training, of PopQA's whole file. Raises InputError for a line that
-    is not a question."""
+    """Numbers, from 1, of the lines of PopQA's whole file that are for training. Raises InputError for a bad line."""
     of_text: dict[str, list[int]] = defaultdict(list)
     with reading(f"the questions {path}"), path.open("rb") as lines:
         for number, line in numbered_lines(path, lines):
@@ -58,8 +57,7 @@ def part_lines(path: Path, part: str) -> list[bytes]:
 
 
 def part_of(path: Path, split: str, home: Path) -> tuple[Path, dict[str, Any]]:
-    """A file below `home` with the questions of one part, written once with the other beside it; and what a run records
-    of the partition."""
+    """The file of one part below `home`, written once beside the other; and what a run records of the partition."""
     with reading(f"the questions {path}"):
         whole = file_digest(path)
     folder = home / f"{POPQA}-partition-{whole[:8]}" / POPQA

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import orjson
-from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from preference.records import first_error
 from preference.stratified_sample import stratified_sample
-from reasonrag.data.compressed import as_lines
+from reasonrag.data.compressed import Say, as_lines
 from reasonrag.data.dataset_fields import UnreadColumns, question_record
 from reasonrag.data.gold_passages import GoldPassages, gold_passages
 from reasonrag.data.multiple_choice import spelled_out
@@ -52,11 +52,11 @@ class Question(BaseModel, frozen=True, extra="ignore", coerce_numbers_to_str=Tru
     @model_validator(mode="before")
     @classmethod
     def _spelled_out(cls, record: object) -> object:
-        """Columns of published data sets by their meaning. Multiple choice: the text names the options, and gold
-        answers are the texts of options."""
+        """Columns of published data sets by their meaning; null is as good as missing. Multiple choice: the text names
+        the options, and gold answers are the texts of options."""
         if not isinstance(record, dict):
             return record
-        return spelled_out(question_record(record))
+        return {name: each for name, each in spelled_out(question_record(record)).items() if each is not None}
 
     @field_validator("question")
     @classmethod
@@ -64,11 +64,6 @@ class Question(BaseModel, frozen=True, extra="ignore", coerce_numbers_to_str=Tru
         if not question.strip():
             raise ValueError("the question is blank")
         return question
-
-    @field_validator("golden_answers", "metadata", mode="before")
-    @classmethod
-    def _null_is_missing(cls, given: object, field: ValidationInfo) -> object:
-        return cls.model_fields[field.field_name or ""].get_default() if given is None else given
 
     @field_validator("golden_answers")
     @classmethod
@@ -116,8 +111,7 @@ class Question(BaseModel, frozen=True, extra="ignore", coerce_numbers_to_str=Tru
 
     @property
     def rubric(self) -> tuple[str, ...]:
-        """Criteria of `metadata.rubric`; empty without one. Raises ValueError if it is neither a text nor a list of
-        texts."""
+        """Criteria of `metadata.rubric`; empty without one. Raises ValueError unless it is a text or a list of them."""
         given = self.metadata.get("rubric") or []
         texts = [given] if isinstance(given, str) else given
         if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
@@ -251,7 +245,7 @@ def open_questions(
     check: Check = require_golden_answers,
     sample: Sample | None = None,
     home: Path | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> QuestionFile:
     """Check a whole question file. home: where a file that is not JSONL is written as such; without it, only JSONL is
     read. say: told of that, and of columns that are not read. Raises InputError naming the first bad line."""

@@ -102,8 +102,6 @@ CORPORA = Path("corpora")
 
 
 class CorpusSettings(Settings):
-    """Settings of `corpus build`."""
-
     folder: Path = Field(description="Folder of web pages, PDF, Word, Excel, CSV, Markdown, text and e-mail files")
     out: Path | None = setting("File of the corpus [default: corpora/<folder>.jsonl]", Panel.OUTPUT)
     max_chars: int = setting(

@@ -285,7 +285,7 @@ class DataSetCollection(Collection):
         check_finished(path)
         summary = summary_of(path)  # empty of a data set that was imported, or whose rows were never written
         try:
-            self.rules = PairingRules.of(summary.rules)
+            self.rules = PairingRules(**summary.rules)
         except TypeError as error:
             raise InputError(f"the rules of {path / SUMMARY} are none of `pairs`: {error}. {_AGAIN}") from error
         self.teachers = set(summary.teachers)

@@ -20,8 +20,8 @@ import orjson
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from preference.filters import seeded_uniform
 from preference.labelled_runs import rare_garbage_collection
+from preference.stratified_sample import seeded_uniform
 from reasonrag import __version__
 from reasonrag.files import readable
 from reasonrag.rendering import html_templates

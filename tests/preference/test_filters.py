@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from preference import NO_FILTERS, Candidate, PairingRules, RolloutRecord, StateRecord, candidates
 from preference.answer_scores import exact_match
 from preference.candidate_records import StepRecord, Tag
-from preference.filters import ALLOWED, DROP_REASONS, DropReason, PassedPair, candidates_of, dropped_by_caps, select
+from preference.filters import DROP_REASONS, DropReason, PassedPair, candidates_of, dropped_by_caps, select
 from preference.labelling import labelled_states, with_judge_label, with_outcome_label
 from tests.helpers.trees import (
     Fields,
@@ -42,7 +42,7 @@ def ids(each: Candidate) -> Pair:
 def judged(rollout: RolloutRecord, **rules: Any) -> dict[Pair, str | None]:
     """What becomes of each candidate, by (chosen, rejected), under rules that drop little, so that a test sees the one
     it is about."""
-    how = PairingRules.of(NO_FILTERS.flags | {"min_margin": 0.1, "min_confidence": 0.5} | rules)
+    how = PairingRules(**NO_FILTERS.flags | {"min_margin": 0.1, "min_confidence": 0.5} | rules)
     return {ids(each): each.dropped for each in candidates(rollout, how)}
 
 
@@ -299,10 +299,10 @@ def test_steps_that_reveal_the_same_are_a_pair_only_where_they_differ_all_the_sa
     state: StateRecord, dropped: str | None
 ) -> None:
     """At a confidence of .95, with four independent continuations each; undone by one rule. Read again, it is alike."""
-    rules = replace(NO_FILTERS, min_margin=0.1, allow=NO_FILTERS.allow - {"same_findings"})
+    rules = replace(NO_FILTERS, min_margin=0.1, allow_same_findings=False)
     for each in (state, StateRecord.model_validate_json(state.to_line())):
         assert [found.dropped for found in select([each], rules)] == [dropped]
-        assert [found.dropped for found in select([each], replace(rules, allow=NO_FILTERS.allow))] == [None]
+        assert [found.dropped for found in select([each], replace(rules, allow_same_findings=True))] == [None]
 
 
 def test_what_is_not_known_of_a_label_drops_nothing() -> None:
@@ -420,7 +420,7 @@ rules = st.builds(
     min_confidence=st.sampled_from([0.0, 0.5, 0.7]),
     max_similarity=st.sampled_from([0.3, 0.9, 1.0]),
     max_per_state=limits,
-    allow=st.frozensets(st.sampled_from(ALLOWED)),
+    **{name: st.booleans() for name in NO_FILTERS.flags if name.startswith("allow_")},
 )
 runs = st.lists(st.sampled_from("abc").flatmap(lambda name: random_trees(config_hash=name)), max_size=3).map(
     lambda found: states_of(*found)
@@ -456,8 +456,8 @@ def test_a_kept_pair_prefers_the_better_step(states: list[StateRecord], how: Pai
             assert pair.margin >= how.min_margin
             assert (pair.pair.confidence or 0.0) >= how.min_confidence
             assert pair.chosen.parse_error is None
-            assert "malformed" in how.allow or pair.rejected.parse_error is None
-            assert "ungrounded" in how.allow or pair.chosen.grounded is not False
+            assert how.allow_malformed or pair.rejected.parse_error is None
+            assert how.allow_ungrounded or pair.chosen.grounded is not False
             assert not pair.pair.same_type or pair.pair.similarity <= how.max_similarity
             assert not pair.pair.same
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitName, pairs_files
+from preference.export.formats import SPLITS, SplitName, pairs_files
 from preference.export.private_files import write_file, write_json
 from preference.export.summary import CANDIDATES
 from preference.labelling import TokenCounter
@@ -25,15 +25,7 @@ from reasonrag.curation.audit import dataset_checks
 from reasonrag.curation.audit.catalogue import CHECKS, ERRORS, CheckName
 from reasonrag.curation.audit.cutoffs import CUTOFFS, advised_cutoff, count_cut_rows
 from reasonrag.curation.audit.dataset_checks import RowColumns
-from reasonrag.curation.audit.report import (
-    AUDIT_PAGE,
-    EXAMPLES,
-    AuditFailed,
-    AuditReport,
-    CheckResult,
-    RowExample,
-    TokenCounterName,
-)
+from reasonrag.curation.audit.report import AUDIT_PAGE, EXAMPLES, AuditReport, CheckResult, RowExample, TokenCounterName
 from reasonrag.curation.audit.row_checks import TEXTS, RowChecker
 from reasonrag.curation.settings import CheckSettings
 from reasonrag.curation.token_counters import token_counter
@@ -139,7 +131,6 @@ def _part(path: Path) -> SplitName:
 
 
 def _begins(path: Path) -> bool:
-    """Whether a file starts with a row."""
     try:
         first = next(iter(read_items(path)), None)
     except InputError:
@@ -167,8 +158,7 @@ class DatasetAudit:
         self._details: defaultdict[CheckName, Counts[str]] = defaultdict(Counts)
         self._examples: defaultdict[CheckName, list[RowExample]] = defaultdict(list)
 
-    def add(self, row: object, *, file: str, part: SplitName) -> None:
-        """Add a row of a file."""
+    def add(self, row: object, file: str, part: SplitName) -> None:
         self._files[file] += 1
         facts = self._reader.facts(row)
         self._with_gold += facts.gold_known
@@ -187,20 +177,7 @@ class DatasetAudit:
         told = self._details[name]
         told.update(each for each in details if each and (each in told or len(told) < _DETAILS))
 
-    def see(self, row: Row, split: SplitName) -> None:
-        name: FormatName = "turns" if "history" in row else "proguide"
-        self.add(row, file=FORMATS[name].file_name(split), part=split)
-
-    def conclude(self) -> None:
-        """Raises AuditFailed for errors that are not allowed."""
-        report = self.report()
-        if report.errors:
-            raise AuditFailed(report)
-
-    # -- the report --------------------------------------------------------------------------------------------
-
     def report(self) -> AuditReport:
-        """The report on all rows so far."""
         columns = self._columns
         together = dataset_checks.check_all_rows(columns)
         if len(self._details["mixed_renderers"]) > 1:

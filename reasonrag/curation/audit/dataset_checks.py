@@ -53,9 +53,6 @@ class RowColumns:
         return RowExample(file=self.files[self._arrays["file"][position]], row=self._arrays["row"][position])
 
 
-# -- checks of all rows together -------------------------------------------------------------------------------
-
-
 def check_all_rows(columns: RowColumns) -> dict[CheckName, Column]:
     """Positions of the rows found by comparing rows with each other, by check."""
     if not len(columns):

@@ -20,6 +20,7 @@ from reasonrag.rendering import Line, Part, Shown, Table, Verdict, counted, html
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 EXAMPLES = 5
 """Examples kept per check."""
+_VERDICTS = ("error", "allowed", "warning", "passed", "not checked")
 _THEN = {"error": ". Do not train on these rows or publish them", "warning": ". Review before training", "passed": ""}
 
 
@@ -34,8 +35,6 @@ class RowExample(BaseModel):
 
 
 class CheckResult(BaseModel):
-    """The result of a check."""
-
     name: CheckName
     severity: CheckSeverity
     finds: str
@@ -54,7 +53,7 @@ class CheckResult(BaseModel):
 
     @property
     def verdict(self) -> str:
-        """`error`, `allowed`, `warning`, `passed` or `not checked`."""
+        """One of `_VERDICTS`."""
         if not self.count:
             return "passed" if self.checked else "not checked"
         return "allowed" if self.allowed else self.severity
@@ -95,15 +94,13 @@ class AuditReport(BaseModel, Shown):
     def warnings(self) -> list[CheckResult]:
         return [each for each in self.checks if each.verdict == "warning"]
 
-    def check(self, name: CheckName) -> CheckResult:
-        return next(each for each in self.checks if each.name == name)
-
     def shown(self, *, page: bool = False) -> Iterator[Part]:
         """What the audit comes to; the checks, failed ones first; numbers. page: with all checks and links to rows."""
         severity = "error" if self.errors else "warning" if self.warnings else "passed"
         nothing = "no pairs, so nothing was checked: rows of sft are not audited"
         yield Verdict(f"{severity}: {self.tally}{_THEN[severity]}") if self.rows else nothing
-        if rows := [_check_row(each, page=page) for each in by_severity(self) if page or each.count]:
+        by_severity = sorted(self.checks, key=lambda each: _VERDICTS.index(each.verdict))
+        if rows := [_check_row(each, page=page) for each in by_severity if page or each.count]:
             yield Table("checks", rows, ("check", "result", "rows", "finding, and what to do"))
         yield Table("files and lengths", self._number_rows())
 
@@ -164,11 +161,6 @@ def read_audit(directory: Path) -> AuditReport:
     if (found := read_record(directory / AUDIT, AuditReport, again)) is None:
         raise InputError(f"there is no {directory / AUDIT}. {again}")
     return found
-
-
-def by_severity(report: AuditReport) -> list[CheckResult]:
-    order = ("error", "allowed", "warning", "passed", "not checked")
-    return sorted(report.checks, key=lambda each: order.index(each.verdict))
 
 
 def _check_row(check: CheckResult, *, page: bool) -> Sequence[object]:

@@ -265,8 +265,7 @@ def _holds(text: str, golds: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=8)
 def _labelled_lines(text: str) -> tuple[str, ...]:
-    """What follows a label like `correct answer:`, or `answer:` at the start of a line, outside passages and
-    evidence."""
+    """What follows `correct answer:` and the like, or `answer:` that begins a line, outside passages and evidence."""
     outside = _READ.sub(" ", text)
     return tuple(found[1] for label in (_LABEL, _BARE_LABEL) for found in label.finditer(outside))
 

@@ -129,8 +129,6 @@ def _steps(staged: Path, asked: CriticWitnesses) -> Iterator[tuple[str, StepToSc
 
 
 def _write_scores(staged: Path, known: Mapping[StepText, float]) -> None:
-    """Write the scores into the candidates and the paths."""
-
     def scored(prompt: Sequence[Message], step: AnyStep) -> AnyStep:
         return step.model_copy(update={"critic_score": known.get(text_of(prompt, step.response))})
 

@@ -6,7 +6,6 @@ sides. Knows no model.
 
 from __future__ import annotations
 
-import hashlib
 import random
 import re
 from collections import Counter, defaultdict
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 import orjson
 
+from preference.records import short_digest
 from reasonrag.data.corpus import Passage
 
 MOST_PASSAGES = 20_000
@@ -51,7 +51,7 @@ class Source(NamedTuple):
     def id(self) -> str:
         """Of the question: 16 hexadecimal digits."""
         shown = [each.id for each in self.of or self.passages]
-        return hashlib.sha256(orjson.dumps([shown, self.draw])).hexdigest()[:16]
+        return short_digest(orjson.dumps([shown, self.draw]))
 
     def resting_on(self, numbers: Iterable[int]) -> Source:
         """Numbers from 1."""

@@ -41,8 +41,7 @@ class Written(NamedTuple):
 
 
 Reader = Callable[[str, Sequence[Passage]], Awaitable[list[str]]]
-"""(question, passages) -> all answers that the reader gives, none where it does not know. Raises LeftOut where its
-reply cannot be read."""
+"""(question, passages) -> the reader's answers, none where it does not know. Raises LeftOut for an unreadable reply."""
 
 
 def check_text(written: Written, passages: Sequence[Passage]) -> None:

@@ -189,7 +189,7 @@ async def _write(
         if dry_run:
             expected = _expected(prompts, (each for group in groups for each in group.next_sources()))
             cost, _ = cost_in_words([(spec, spec.expected(expected))], Caps.of(settings.part(BudgetSettings)), Tokens())
-            return _summary(wanted, spec, passages, held, groups).model_copy(update={"expected": cost, "warnings": []})
+            return _summary(wanted, name, passages, held, groups).model_copy(update={"expected": cost, "warnings": []})
         teacher, begun = LazyModel(spec, opened, told.say, chat_model), has_answers(folder)
         spec = teacher.spec = await spec.settled(None if begun else await teacher(), recorded_effort(folder))
         retriever = await open_retriever(
@@ -207,7 +207,7 @@ async def _write(
         )
         await _fill(groups, work, run)
         failed, calls = [*work.outcomes.values()].count(None), run.models.spent.calls
-        summary = _summary(wanted, spec, passages, held, groups).model_copy(
+        summary = _summary(wanted, name, passages, held, groups).model_copy(
             update={"failed": failed, "calls": calls, "cost_usd": run.models.cost}
         )
         with writing(wanted.out):
@@ -425,11 +425,7 @@ def _write_files(
 
 
 def _summary(
-    wanted: WantedQuestionSettings,
-    spec: ModelSpec,
-    passages: Sequence[Passage],
-    held: set[str],
-    groups: Sequence[_Group],
+    wanted: WantedQuestionSettings, model: str, passages: Sequence[Passage], held: set[str], groups: Sequence[_Group]
 ) -> QuestionsSummary:
     kept, asked_for = Counter[str](), Counter[str]()
     for each in groups:
@@ -438,7 +434,7 @@ def _summary(
     left_out, warnings = [each for group in groups for each in group.left_out], list[str]()
     if wanted.held_out_share and not held:
         warnings.append("the corpus is one document, which cannot be divided: no question is held out")
-    if spec.name == OFFLINE:
+    if model == OFFLINE:
         warnings.append(
             "the writer is offline, which makes a gap in a sentence: for a rehearsal only; how good a writer's "
             "questions are, and how many are kept, only a language model can show"
@@ -454,7 +450,7 @@ def _summary(
         held_out=str(wanted.place_of_held_out) if held else None,
         folder=str(wanted.folder),
         corpus=str(wanted.corpus),
-        model=spec.name,
+        model=model,
         kept=dict(kept),
         wanted=dict(asked_for),
         kept_held_out=sum(len(each.kept) for each in groups if each.held_out),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from preference.answer_scores import VERDICTS, comparable, label_em
-from preference.filters import seeded_uniform
+from preference.stratified_sample import seeded_uniform
 from reasonrag.agent.support import SHORTEST_ALIAS, as_words, is_supported
 from reasonrag.curation.left_out import needed
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus

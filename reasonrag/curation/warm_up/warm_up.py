@@ -89,8 +89,7 @@ def warm_up(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is to be made, and where. passages: what identifies them. work: of all usable questions; the others are in
-    its `taught`."""
+    """What is made, and where. passages: their identity. work: of usable questions; its `taught` has the others."""
 
     settings: WarmUpSettings
     questions: Questions
@@ -175,8 +174,8 @@ async def _make(plan: _Plan, chat_model: ChatModel | None, told: Watcher) -> Pai
         plan.write_questions(staged, origin)
         options = ExportOptions(("proguide", "sft"), validation=settings.validation, seed=settings.seed)
         warnings = ["the teacher is offline, which thinks nothing: for a rehearsal only"] * (model.name == OFFLINE)
-        counts = {"warm_up": all_of_it.counts()}
-        summary = export.write(staged, [place], gated, options=options, counts=counts, warnings=warnings)
+        made = PairSummary(warm_up=all_of_it.counts(), warnings=warnings)
+        summary = export.write(staged, [place], gated, options, made)
         replace_data_set(staged, out, told.say, obsolete=OF_AN_IMPORT if replaced else ())
     return summary
 

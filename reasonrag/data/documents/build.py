@@ -267,8 +267,7 @@ class _CorpusWriter:
                 yield self._lines_of(file, passages)
 
     def _lines_of(self, shown: str, passages: Iterable[tuple[str, str]]) -> bytes:
-        """A passage's id is its path and a digest of what it says, so that a change of one passage leaves the ids of
-        all others."""
+        """A passage's id is its path and a digest of what it says: a change of one passage leaves all other ids."""
         lines = []
         for title, text in passages:
             contents = f"{title}\n{text}"

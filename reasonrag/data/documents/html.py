@@ -45,8 +45,7 @@ _WORD_STYLES = "p[style-name='Title'] => h1.title:fresh"
 
 
 def html_document(content: bytes, name: str) -> Document:
-    """A web page. Its title is its only h1, else its <title> without the site's name, else `name`. Raises
-    UnreadableError."""
+    """A web page. Title: its only h1, else its <title> without the site's name, else `name`. Raises UnreadableError."""
     declared = _CHARSET.search(content[:_CHARSET_WITHIN])
     return page_document(decoded(content, declared=declared.group(1).decode("ascii") if declared else None), name)
 

@@ -20,7 +20,7 @@ from preference import NO_FILTERS, ExportOptions, PairingRules, PairSummary, Rol
 from preference.candidate_records import question_key
 from preference.export.atomic_export import is_unfinished, put_in_place, staging_folder
 from preference.export.formats import Row, SplitName
-from preference.filters import ALLOWED, DROP_REASONS
+from preference.filters import DROP_REASONS
 from tests.helpers.trees import (
     Fields,
     ada,
@@ -451,7 +451,7 @@ some_rules = st.builds(
     min_confidence=st.sampled_from([0.0, 0.7]),
     max_efficiency_only=st.sampled_from([0.0, 0.1, 1.0]),
     max_style_only=st.sampled_from([0.0, 0.5, 1.0]),
-    allow=st.frozensets(st.sampled_from(ALLOWED)),
+    **{name: st.booleans() for name in NO_FILTERS.flags if name.startswith("allow_")},
 )
 
 
@@ -528,40 +528,35 @@ def test_files_of_an_earlier_export_that_would_hold_other_pairs_are_removed(tmp_
 
 @dataclass
 class Objector:
-    """Looks at every row and, if it is told to, raises at the end or at a row."""
+    """Looks at every row and, if it is told to, raises at one."""
 
     at_row: int | None = None
-    at_end: bool = False
-    seen: list[tuple[Row, SplitName]] = field(default_factory=list)
+    seen: list[tuple[Row, str, SplitName]] = field(default_factory=list)
 
-    def see(self, row: Row, split: SplitName) -> None:
-        self.seen.append((row, split))
+    def __call__(self, row: Row, file: str, split: SplitName) -> None:
+        self.seen.append((row, file, split))
         if len(self.seen) == self.at_row:
-            raise PermissionError("no")
-
-    def conclude(self) -> None:
-        if self.at_end:
             raise PermissionError("no")
 
 
 def test_an_inspector_sees_every_row_as_it_is_written(tmp_path: Path) -> None:
-    """With the part it goes to, and flipped where it is."""
+    """With its file and the part it goes to, and flipped where it is."""
     records = [asked(number) for number in range(20)]
     inspector = Objector()
     options = ExportOptions(validation=0.2, flip=0.5)
-    put(candidates_in(tmp_path, *records), tmp_path, PairingRules(), options, inspector=inspector)
-    for part in ("train", "validation"):
-        assert [row for row, split in inspector.seen if split == part] == pairs(tmp_path, part)
+    put(candidates_in(tmp_path, *records), tmp_path, PairingRules(), options, inspect=inspector)
+    for part, file in (("train", "RAG_ProGuide.json"), ("validation", "RAG_ProGuide.validation.json")):
+        assert [row for row, *place in inspector.seen if place == [file, part]] == rows(tmp_path / file)
 
 
-@pytest.mark.parametrize("objector", [Objector(at_row=1), Objector(at_row=2), Objector(at_end=True)])
+@pytest.mark.parametrize("objector", [Objector(at_row=1), Objector(at_row=2)])
 def test_a_refused_export_leaves_the_earlier_one_as_it_was(objector: Objector, tmp_path: Path) -> None:
     """Every file, also those that the new one would have removed; and no others lie about."""
     export(tmp_path, asked(1), asked(2), options=ExportOptions(("kto", "sft", "trl"), validation=0.5))
     before = contents(tmp_path)
     for out in (tmp_path, tmp_path / "new"):
         with pytest.raises(PermissionError):
-            put(tmp_path, out, NO_FILTERS, ExportOptions(("sft", "trl"), validation=0), inspector=objector)
+            put(tmp_path, out, NO_FILTERS, ExportOptions(("sft", "trl"), validation=0), inspect=objector)
         objector.seen.clear()
     assert (contents(tmp_path), list((tmp_path / "new").iterdir())) == (before, [])
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ExportOptions, PairingRules, RolloutRecord, export_pairs
 from preference.candidate_records import question_key
-from preference.filters import ALLOWED, AS_PUBLISHED
+from preference.filters import AS_PUBLISHED
 from preference.labelled_runs import write_candidates
 from preference.published.repairs import (
     REFUSALS,
@@ -38,7 +38,7 @@ QUESTION = "Which river flows through the capital of France?"
 SYSTEM = "Answer, or search.\nSay <answer>..</answer> or <query>..</query>.\n"
 FIELDS = 10
 NOTHING_KNOWN = ImportRules()
-PUBLISHED_RULE = replace(NO_FILTERS, min_margin=0.01, allow=frozenset(ALLOWED))
+PUBLISHED_RULE = replace(NO_FILTERS, min_margin=0.01, allow_malformed=True)
 
 Json = dict[str, Any]
 
@@ -502,7 +502,7 @@ def test_a_rejected_reply_that_does_not_parse_is_a_candidate_and_no_row() -> Non
     reader, repairs = take(published_row(rejected="Seine, I think.", rejected_action_type="Other", rejected_content=""))
     assert list(repairs) == ["no_tag"]
     assert rows_of(reader) == []
-    for rules in (replace(NO_FILTERS, allow=frozenset(ALLOWED)), AS_PUBLISHED):
+    for rules in (replace(NO_FILTERS, allow_malformed=True), AS_PUBLISHED):
         [row] = rows_of(reader, rules)
         assert (row["rejected_action_type"], row["rejected_content"]) == ("Other", "")
 
@@ -564,7 +564,7 @@ def test_no_row_however_broken_is_a_crash(changes: list[tuple[str, Any]]) -> Non
     reader = PublishedRowReader(ImportRules())
     with suppress(Unusable):
         reader.add(published_row(**dict(changes)), Notes("rows.json:1"), revision="f00")
-    assert len(rows_of(reader, replace(NO_FILTERS, allow=frozenset(ALLOWED)))) <= 1
+    assert len(rows_of(reader, replace(NO_FILTERS, allow_malformed=True))) <= 1
 
 
 def test_the_real_rows_come_out_as_they_went_in(shared_data: Path) -> None:

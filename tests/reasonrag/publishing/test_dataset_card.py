@@ -44,13 +44,14 @@ CHECKED = {"name": "hotpotqa/dev", "path": "/home/me/dev.jsonl", "sha256": "ab" 
 CONTAMINATION = {"checked": [CHECKED], "unchecked": [{"name": "popqa/test", "path": "/home/me", "reason": "is empty"}]}
 CONTAMINATION |= {"questions": 1, "matched_by_split": {"hotpotqa/dev": 1}, "allowed": [], "dropped": 1}
 AUDIT = DatasetAudit(EstimatingCounter()).report()
+RESULTS = {each.name: each for each in AUDIT.checks}
 AUDIT = AUDIT.model_copy(
     update={
         "advised_cutoff": 1536,
         "token_counter": TokenCounterName(name="Qwen2.5", exact=True),
         "checks": [
-            AUDIT.check("empty_reply").model_copy(update={"checked": 4}),
-            AUDIT.check("length_bias").model_copy(update={"checked": 4, "count": 3}),
+            RESULTS["empty_reply"].model_copy(update={"checked": 4}),
+            RESULTS["length_bias"].model_copy(update={"checked": 4, "count": 3}),
         ],
     }
 )
@@ -176,7 +177,7 @@ def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
     named = ("dataset", "teacher", "retriever", "recipe", "agent", "reader")
     origin = HOTPOT.model_copy(update=dict.fromkeys(named, HOSTILE))
     contamination = {"checked": [{"name": HOSTILE, "questions": HOSTILE}], HOSTILE: HOSTILE}
-    checks = [AUDIT.check("empty_reply").model_copy(update={"finds": HOSTILE})]
+    checks = [RESULTS["empty_reply"].model_copy(update={"finds": HOSTILE})]
     audit = AUDIT.model_copy(update={"data": HOSTILE, "checks": checks})
     directory = data_set(tmp_path / "d", origin=origin, contamination=contamination)
     text = card_of(directory, tmp_path, audit=audit, aside=[Blocker("--allow", HOSTILE, HOSTILE)])

@@ -221,7 +221,7 @@ def test_anything_can_be_a_row(rows: list[Any]) -> None:
     report = audited(*rows)
     assert rows or report.advised_cutoff is None
     assert report.data in report.page()
-    assert report.rows + report.check("broken_row").count == len(rows)
+    assert report.rows + found(report).get("broken_row", 0) == len(rows)
     assert AuditReport.model_validate_json(report.model_dump_json()) == report
 
 
@@ -265,7 +265,7 @@ def test_a_key_of_the_environment_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     """It may look like anything; the machine that exports knows it."""
     monkeypatch.setenv("MY_SERVICE_TOKEN", "open-sesame-42")
     report = audited(*GOOD, row(99, rejected="open-sesame-42 <answer>x</answer>"))
-    assert report.check("secret").details == {"environment in rejected": 1}
+    assert [each.details for each in report.checks if each.name == "secret"] == [{"environment in rejected": 1}]
 
 
 # -- files -----------------------------------------------------------------------------------------------------
