@@ -27,8 +27,7 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import Watcher
 from reasonrag.run.consent import get_consent, needs_consent
 from reasonrag.run.failures import FailureLog
-from reasonrag.run.models import Models
-from reasonrag.run.session import Session
+from reasonrag.run.session import Models, Session
 from reasonrag.run_config import RunConfig, another_run_named, keep_config, note_refusals
 
 INTERNAL = "internal"
@@ -149,7 +148,7 @@ class Run:
     budget: Budget
     recorded_in: Path | None = None
     wrapped: Callable[[ChatModel], ChatModel] = lambda model: model
-    interrupt: asyncio.Event | None = None
+    interrupt: asyncio.Event = field(default_factory=asyncio.Event)
     refused: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ from reasonrag.llm.endpoint.retries import MAX_ATTEMPTS
 from reasonrag.llm.journal import Journal, JournaledModel
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.reasoning import without_reasoning
-from reasonrag.run.models import Models
+from reasonrag.run.session import Models
 from reasonrag.settings import fields_of_a_body
 from reasonrag.web.server import listening
 from tests.endpoints.behaviour import EndpointBehaviour
