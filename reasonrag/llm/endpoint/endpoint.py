@@ -1,7 +1,7 @@
 """One or several OpenAI-compatible endpoints as a `ChatModel`.
 
 Decides how draws become HTTP requests, when a request fails, and when a run waits no longer: the trial request is one
-of its requests. `retries` decides the waits between attempts, `address_behaviour` what is left out of a request,
+of its requests. `trouble` decides the waits between attempts, `address_behaviour` what is left out of a request,
 `rate_limits` and `scheduler` when it is sent and where. Knows no agent and no tree.
 """
 
@@ -26,28 +26,26 @@ from reasonrag.llm.endpoint.endings import CUT
 from reasonrag.llm.endpoint.error_objects import end_of_draws, is_refusal, lacks_model
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, HttpAnswer, completions_of, error_of
 from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
-from reasonrag.llm.endpoint.retries import (
+from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
+from reasonrag.llm.endpoint.trouble import (
     FIRST_WAIT_S,
+    LONG_WAIT_S,
     MAX_ATTEMPTS,
+    MAX_DOWN_S,
     MAX_WAIT_S,
     Attempts,
+    Patience,
     asked_to_wait,
+    clock_time,
     error_cause,
     error_message,
     heeded_wait,
+    instead_of,
+    is_account_refused,
     is_busy,
     is_endpoint_failure,
     is_retryable,
     is_status,
-)
-from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
-from reasonrag.llm.endpoint.trouble import (
-    LONG_WAIT_S,
-    MAX_DOWN_S,
-    Patience,
-    clock_time,
-    instead_of,
-    is_account_refused,
     seconds_text,
     state_of,
     trouble_of,

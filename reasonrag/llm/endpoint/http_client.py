@@ -20,6 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import orjson
 
+from preference.export.sanitize import plain_text
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling
 from reasonrag.llm.endpoint.answer_tokens import tokens_of, usage_of, with_limit
@@ -187,6 +188,11 @@ def _decoded(content: bytes, known_secrets: Sequence[str]) -> dict[str, Any]:
         except (ValueError, RecursionError):
             raise BadAnswerError(f"the body is not JSON: {_shown(content, known_secrets)}") from None
     return answer if isinstance(answer, dict) else {}
+
+
+def clean(text: str) -> str:
+    """A message without keys, which some endpoints echo, and without control characters, of bounded length."""
+    return excerpt(plain_text(text.encode("utf-8", "replace").decode("utf-8")), MOST_SAID)
 
 
 def _shown(content: bytes, known_secrets: Sequence[str]) -> str:

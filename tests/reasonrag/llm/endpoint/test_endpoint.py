@@ -26,7 +26,7 @@ from reasonrag.llm.endpoint.address_behaviour import DISPENSABLE
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.endpoint.endpoint import MAX_GIVEN_UP, MAX_REJECTED, CallFailure, EndpointModel, Limits
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
-from reasonrag.llm.endpoint.retries import MAX_ATTEMPTS
+from reasonrag.llm.endpoint.trouble import MAX_ATTEMPTS
 from reasonrag.llm.journal import Journal, JournaledModel
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.reasoning import without_reasoning
