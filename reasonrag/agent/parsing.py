@@ -7,12 +7,14 @@ of each turn and nothing of prompts. What it is given has no reasoning any more 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from preference import ActionType, AgentAction
+from preference.export.sanitize import plain_text
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.reasoning import more_room
 
@@ -43,8 +45,8 @@ wrong_tag: a tag this turn may not use. not_opened: a closing tag without its op
 inside another. no_json: no JSON object with what the turn may say. wrong_value: what it says is no text. wrong_tool: a
 call of another tool than search. no_answer: an answer is missing beside the query. empty: nothing inside. copied: what
 is inside comes from the instructions."""
-
-
+DECODER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+"""Numbers stay as they are written: 1.10 is no 1.1, and 1e999 not infinite."""
 LOOP_WORDS, LOOP_TIMES = 4, 3
 """A cut reply is a loop where its last so many words occur so often in it."""
 PLACEHOLDERS = frozenset({"..", "the answer", "the next sentence", "what to search for", "what the passages say"})
@@ -85,12 +87,6 @@ class TaggedReply(NamedTuple):
 class ParseError(NamedTuple):
     cause: ParseCause
     detail: str
-
-
-@cache
-def stop_strings(action: AgentAction) -> tuple[str, ...]:
-    """Stop strings of this turn."""
-    return tuple(f"</{tag}>" for tag in TURN_TAGS[action])
 
 
 def parse_reply(text: str, *, action: AgentAction, ending: Ending) -> ParsedReply | ParseError:
@@ -245,3 +241,11 @@ def _inside(tag: str, text: str, ending: Ending) -> str:
         return ""
     _, *opened = re.split(rf"<\s*+{tag}\s*+>", said, flags=re.IGNORECASE)
     return opened[-1].strip() if opened else ""
+
+
+def text_of(value: object) -> str | None:
+    """A value as text, empty where it says nothing; None for what is no text. JSON's escapes can write special tokens,
+    and surrogates, which no file can hold."""
+    if not isinstance(value, str):
+        return "" if value is None else None
+    return plain_text(value.encode("utf-8", "replace").decode()).strip()

@@ -387,6 +387,11 @@ def _reasoning(thoughts: Sequence[str]) -> str:
     return f"Reasoning: {_join(map(folded, thoughts))}"
 
 
+def document_line(number: int, document: Passage) -> str:
+    """One document as agents and readers are shown it. number: from 1."""
+    return f"Document [{number}] (Title: {one_line(document.title)}) {one_line(document.text)}"
+
+
 @lru_cache(maxsize=4096)  # siblings are shown the same
 def inert(text: str) -> str:
     """Untrusted text that can neither open nor close our tags."""

@@ -12,8 +12,7 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import TaggedReply, parse_tagged
-from reasonrag.agent.prompting import one_line
-from reasonrag.agent.protocols.json_reading import document_line
+from reasonrag.agent.prompting import document_line, one_line
 from reasonrag.agent.protocols.known import read_by
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from itertools import islice
 
 from preference import ActionType, Message
-from reasonrag.agent.parsing import ParsedReply, ParseError, cut_off, parse_tagged
-from reasonrag.agent.prompting import Prompts, one_line
-from reasonrag.agent.protocols.json_reading import DECODER, document_line, text_of
+from reasonrag.agent.parsing import DECODER, ParsedReply, ParseError, cut_off, parse_tagged, text_of
+from reasonrag.agent.prompting import Prompts, document_line, one_line
 from reasonrag.agent.state import State
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.hermes import SEARCH, SIGNATURE, call_text
