@@ -176,27 +176,27 @@ def open_index_places(
 ) -> IndexRetriever:
     """The indexes as one retriever; missing ones are built, with a message."""
     choice = EncoderChoice(model=settings.encoder) if settings.encoder else None
-    manifests = [_built(each, settings, choice or EncoderChoice(), watcher) for each in places]
-    if len({each.corpus_sha256 for each in manifests}) > 1:
-        shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
+    found = [(each.directory, _built(each, settings, choice or EncoderChoice(), watcher)) for each in places]
+    if len({its.corpus_sha256 for _, its in found}) > 1:
+        shown = " and ".join(f"{directory} of {its.corpus}" for directory, its in found)
         raise InputError(f"{shown}: these indexes were built from different corpora")
-    for place, manifest in zip(places, manifests, strict=True):
-        if isinstance(manifest, BM25Manifest):
-            _refuse_other_words(place.directory, manifest, settings.language)
-        _refuse_damage(place.directory, manifest)
+    for directory, its in found:
+        if isinstance(its, BM25Manifest):
+            _refuse_other_words(directory, its, settings.language)
+        _refuse_damage(directory, its)
     rankings: list[Ranking] = [
-        BM25Index(each.directory, its)
+        BM25Index(directory, its)
         if isinstance(its, BM25Manifest)
-        else DenseIndex(each.directory, its, open_encoder(its, choice), gpu=settings.gpu)
-        for each, its in zip(places, manifests, strict=True)
+        else DenseIndex(directory, its, open_encoder(its, choice), gpu=settings.gpu)
+        for directory, its in found
     ]
     index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
+    directory, its = found[0]
     try:
         with LOADING:
-            offsets = np.load(places[0].directory / OFFSETS, mmap_mode="r")
-        corpus = Corpus(Path(manifests[0].corpus), offsets)
+            corpus = Corpus(Path(its.corpus), np.load(directory / OFFSETS, mmap_mode="r"))
     except (OSError, ValueError, EOFError) as error:
-        raise incomplete_index(places[0].directory, manifests[0], error) from error
+        raise incomplete_index(directory, its, error) from error
     return IndexRetriever(corpus, index)
 
 

@@ -130,8 +130,6 @@ def build_dense(
     directory.
     """
     watcher = watcher or SilentWatcher()
-    if not corpus.is_file():
-        raise InputError(f"there is no corpus {corpus}")
     try:
         return _Build(corpus, directory, options, watcher).run()
     except OSError as error:

@@ -106,8 +106,6 @@ def build_bm25(
     memory-mapped are never overwritten. Raises InputError for a bad corpus (see `scan_corpus`) and if `directory`
     cannot be written."""
     watcher = watcher or SilentWatcher()
-    if not corpus.is_file():
-        raise InputError(f"there is no corpus {corpus}")
     stat = corpus.stat()  # before reading: a change while reading must make the index stale
     unfinished = directory.with_name(f".{directory.name}.building")
     try:
