@@ -32,10 +32,9 @@ _SUPPORT = re.compile(r"\s*([0-9]{1,4})\s*:\s*(none|[0-9]{1,4}(?:[\s,]+[0-9]{1,4
 _INSIDE_A_TAG = re.compile(r"<(\w+)>[^<]*</\1>")
 _TAG = re.compile(r"<\s*+(/?)\s*+(query|evidence|answer)\s*+>", re.IGNORECASE)
 
-_StateCause = Literal["withheld", "too_long", "rejected", "no_passages"]
-_EndCause = Literal[_StateCause, "refused", "unknown_end", "reasoning_cut", "cut_off", "loop"]
+_EndCause = Literal["withheld", "too_long", "rejected", "no_passages", "refused", "unknown_end", "reasoning_cut"]
 _FormCause = Literal["no_tag", "wrong_tag", "not_opened", "mixed_tags", "no_json", "wrong_value", "no_answer"]
-ParseCause = Literal[_EndCause, _FormCause, "wrong_tool", "empty", "copied"]
+ParseCause = Literal[_EndCause, _FormCause, "cut_off", "loop", "wrong_tool", "empty", "copied"]
 """withheld: by the endpoint's content filter. refused: by the model. too_long: the prompt is, for the model's context.
 rejected: the prompt, by the endpoint, for a reason of its own. no_passages: the retriever rejects the query before.
 unknown_end: a tag is open, and the endpoint says in no word we know why the reply ended. reasoning_cut: the reasoning

@@ -248,10 +248,8 @@ def _as_json(said: str, answer: str | None = None) -> str:
     """A reply of the agent with its step as a JSON object. answer: of now, where it stands beside a query."""
     lead, _, step = said.partition(" So the ")
     lead, step = (lead, step) if step else ("The evidence suffices.", said)
-    values: dict[str, str | None] = {}
+    values: dict[str, str | None] = {} if answer is None else {"answer": answer, "query": None}
     values |= {name: tagged(name, step)[0] for name in ("answer", "query") if tagged(name, step)}
-    if answer is not None:
-        values = {"answer": answer, "query": None} | values
     return f"{lead} {orjson.dumps(values).decode()}"
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from preference.records import QuestionError
 from reasonrag.concurrency import work_off
-from reasonrag.errors import InputError, Interrupted, ReasonragError, RunStopped
+from reasonrag.errors import InputError, Interrupted, ReasonragError, RunStopped, UnexpectedError
 from reasonrag.files import FAILURES, JOURNAL, only_writer
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
@@ -30,8 +30,6 @@ from reasonrag.run.failures import FailureLog
 from reasonrag.run.session import Models, Session
 from reasonrag.run_config import RunConfig, another_run_named, keep_config, note_refusals
 
-INTERNAL = "internal"
-"""Cause of an item that failed by a bug of reasonrag."""
 Item = TypeVar("Item")
 Owed_contra = TypeVar("Owed_contra", contravariant=True)
 
@@ -85,7 +83,7 @@ class Asked:
         if isinstance(error, ReasonragError):
             return self.failures.give_up(kind, error.cause, str(error), **where)
         message, details = f"{type(error).__name__}: {error}", traceback.format_exc()
-        return self.failures.give_up(kind, INTERNAL, message, **where, details=details)
+        return self.failures.give_up(kind, UnexpectedError.cause, message, **where, details=details)
 
     def note(self, kind: str, **what: object) -> None:
         """Write to the failures what is no failure of the item. Not again where the journal alone answers."""
@@ -218,9 +216,8 @@ class Run:
             tally = self.session.tally
             done = self._total - self._left + tally.questions - tally.failed_questions
             self.watcher.say(f"{done:,} of {self._total:,} {work.noun}s are done")
-        if isinstance(stopped, Interrupted):
-            raise KeyboardInterrupt from stopped
-        if stopped is not None:
+            if isinstance(stopped, Interrupted):
+                raise KeyboardInterrupt from stopped
             raise stopped
 
     async def _owed(self, work: Work[Item], done: Callable[[Item], bool] | None) -> tuple[set[int], int]:

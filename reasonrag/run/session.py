@@ -90,7 +90,7 @@ class Models:
     @property
     def stopped(self) -> RunStopped | None:
         """Why one of the models sends no more requests; None if all do."""
-        reasons = [each.stopped for each in (*self.all, *(endpoint for _, endpoint in self.endpoints))]
+        reasons = [*(each.stopped for each in self.all), *(endpoint.stopped for _, endpoint in self.endpoints)]
         return next(filter(None, reasons), None)
 
     @property

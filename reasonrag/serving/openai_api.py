@@ -103,18 +103,13 @@ def completion(
         for i, (text, finish_reason) in enumerate(replies)
     ]
     for choice, tokens in zip(choices, logprobs, strict=False):
-        choice["logprobs"] = {
-            "content": [
-                {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
-                for text, logprob in tokens
-            ]
-        }
-    return {
-        "object": "chat.completion",
-        "model": model,
-        "choices": choices,
-        "usage": _usage(prompt_tokens, completion_tokens),
-    }
+        listed = [
+            {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
+            for text, logprob in tokens
+        ]
+        choice["logprobs"] = {"content": listed}
+    usage = _usage(prompt_tokens, completion_tokens)
+    return {"object": "chat.completion", "model": model, "choices": choices, "usage": usage}
 
 
 def pooled(model: str, score: float, *, tokens: int) -> dict[str, Any]:

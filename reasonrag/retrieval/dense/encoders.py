@@ -128,7 +128,7 @@ class Encoder:
         """Vectors in fp32, normalised there: in bf16 a unit vector's length is off by up to .4 %."""
         found = np.asarray(self.embed(texts), dtype=np.float32)
         norms = np.linalg.norm(found, axis=1, keepdims=True)
-        return found / np.where(norms, norms, 1) if self.spec.normalize else found
+        return np.asarray(found / np.where(norms, norms, 1), dtype=np.float32) if self.spec.normalize else found
 
     def probe(self) -> str:
         """The query vector of `PROBE`, in a manifest's encoding."""
