@@ -25,8 +25,8 @@ from reasonrag.llm.endpoint.address_behaviour import Answer, OneAddress, refused
 from reasonrag.llm.endpoint.endings import CUT
 from reasonrag.llm.endpoint.error_objects import end_of_draws, is_refusal, lacks_model
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, HttpAnswer, completions_of, error_of
-from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
-from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
+from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate, Sent
+from reasonrag.llm.endpoint.scheduler import RequestScheduler
 from reasonrag.llm.endpoint.trouble import (
     FIRST_WAIT_S,
     LONG_WAIT_S,
@@ -490,14 +490,14 @@ class EndpointModel:
         """Send no more requests after an error that followed an answer, which is paid, and is returned."""
         self.stop(error if isinstance(error, RunStopped) else UnexpectedError(error, kept=True))
 
-    def _account(self, answer: Answer, slot: RequestSlot) -> None:
+    def _account(self, answer: Answer, slot: Sent) -> None:
         """Count an answer, and report it to the pacing of its endpoint."""
-        first, now = answer.completions[0], self.scheduler.clock()
+        first, endpoint = answer.completions[0], self._endpoints[slot.lane]
         spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
-        slot.pace.succeeded(slot, tokens=spent or slot.tokens, now=now)
+        endpoint.pace.succeeded(slot, tokens=spent or slot.tokens, now=self.scheduler.clock())
         self._given_up = 0
         self._answered += 1
-        self._patience.useless_since, self._endpoints[slot.lane].trouble = None, ""
+        self._patience.useless_since, endpoint.trouble = None, ""
         if spent:
             per_draw = first.completion_tokens / len(answer.completions)
             self._reply_tokens += 0.05 * (per_draw - self._reply_tokens)
@@ -514,10 +514,10 @@ class EndpointModel:
         for lesson in lessons:
             say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}{words}")
 
-    def _note(self, error: Exception, slot: RequestSlot, trials: Attempts) -> None:
+    def _note(self, error: Exception, slot: Sent, trials: Attempts) -> None:
         """Report a failure to the pace, and count the attempt if it is about the request."""
-        now = self.scheduler.clock()
-        endpoint, pace = self._endpoints[slot.lane], slot.pace
+        now, endpoint = self.scheduler.clock(), self._endpoints[slot.lane]
+        pace = endpoint.pace
         was_useless = pace.useless_since is not None
         sick = len(self._endpoints) > 1 or self._given_up >= MAX_GIVEN_UP
         blamed = is_busy(error) or is_endpoint_failure(error) or (sick and is_retryable(error))
