@@ -53,7 +53,6 @@ class AnswerValuer(Protocol):
 
         agent: its model is asked, if one is needed.
         """
-        ...
 
 
 async def with_value(step: AgentStep, valuer: AnswerValuer | None, agent: Agent) -> AgentStep:

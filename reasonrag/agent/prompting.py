@@ -387,9 +387,10 @@ def _reasoning(thoughts: Sequence[str]) -> str:
     return f"Reasoning: {_join(map(folded, thoughts))}"
 
 
-def document_line(number: int, document: Passage) -> str:
-    """One document as agents and readers are shown it. number: from 1."""
-    return f"Document [{number}] (Title: {one_line(document.title)}) {one_line(document.text)}"
+def document_lines(documents: Sequence[Passage]) -> list[str]:
+    """Documents as agents and readers are shown them, numbered from 1."""
+    found = enumerate(documents, start=1)
+    return [f"Document [{number}] (Title: {one_line(each.title)}) {one_line(each.text)}" for number, each in found]
 
 
 @lru_cache(maxsize=4096)  # siblings are shown the same

@@ -12,7 +12,7 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import TaggedReply, parse_tagged
-from reasonrag.agent.prompting import document_line, one_line
+from reasonrag.agent.prompting import document_lines, one_line
 from reasonrag.agent.protocols.known import read_by
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
@@ -54,8 +54,8 @@ class Readings:
 
         The same words in search, in training data and in evaluation, as they are part of the agent's prompt.
         """
-        shown = [document_line(number, each) for number, each in enumerate(passages, start=1)]
-        told = "\n".join([f"Question: {one_line(question.question)}", f"Query: {one_line(query)}", *shown])
+        asked = [f"Question: {one_line(question.question)}", f"Query: {one_line(query)}"]
+        told = "\n".join([*asked, *document_lines(passages)])
         messages = (Message(role="system", content=caller.prompts["reader"]), Message(role="user", content=told))
         place = question.id, messages
         async with self.asking[place]:

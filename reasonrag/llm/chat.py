@@ -186,11 +186,9 @@ class ChatModel(Protocol):
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         """Completions of all samples in order, or of the first few (at least one). Raises ModelError."""
-        ...
 
     async def check(self) -> None:
         """Raises InputError if no work should be started with this model (unreachable, unauthorised, unknown)."""
-        ...
 
 
 class WrappedModel:

@@ -47,7 +47,6 @@ class Retriever(Protocol):
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
         """At most `top_k` passages, best first, ties in corpus order. Raises RetrievalError, and RunStopped if no
         further search can succeed."""
-        ...
 
 
 def corpus_language(retriever: Retriever) -> str | None:

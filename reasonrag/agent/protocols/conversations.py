@@ -85,7 +85,10 @@ class Conversations:
             yield "prompts", self._prompt(question, ends) | {"tools": TOOLS}
         if "attempts" not in self._formats:
             return
-        best, worst = (of(ends, key=_outcome_of, default=None) for of in (max, min))
+        # the better attempt is right in fewer steps, the worse one wrong in more
+        best, worst = (
+            of(ends, key=lambda end: (end.outcome or 0.0, -end.layer, -end.id), default=None) for of in (max, min)
+        )
         if best and worst and best.outcome != worst.outcome:
             by_id = {each.id: each for each in question.plain_steps}
             sides = [self._whole(steps_to(by_id, end), question.origin) for end in (best, worst)]
@@ -193,11 +196,6 @@ def _lines(*texts: str) -> str:
 
 def _sharegpt(turns: Sequence[Message]) -> Row:
     return {"conversations": sharegpt_turns(turns[1:]), "system": turns[0].content.removesuffix(SIGNATURE)}
-
-
-def _outcome_of(end: PlainStep) -> tuple[float, int, int]:
-    """The better attempt is right in fewer steps, the worse one wrong in more."""
-    return end.outcome or 0.0, -end.layer, -end.id
 
 
 def _attempts(best: list[dict[str, Any]], worst: list[dict[str, Any]]) -> Row:

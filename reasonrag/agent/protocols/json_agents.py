@@ -19,7 +19,7 @@ import orjson
 
 from preference import ActionType, Message
 from reasonrag.agent.parsing import DECODER, ParsedReply, ParseError, nothing_found, text_of
-from reasonrag.agent.prompting import Prompts, document_line, one_line
+from reasonrag.agent.prompting import Prompts, document_lines, one_line
 from reasonrag.agent.state import State
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.retrieval.passage_length import in_order
@@ -51,8 +51,7 @@ class JsonAgent:
             if self.has_reader:
                 yield f"Reader: {one_line(seen.said or '') or 'nothing was found'}"
                 continue
-            found = enumerate(in_order(seen.passages, order), start=1)
-            yield from [document_line(*each) for each in found] or ["No document was found."]
+            yield from document_lines(in_order(seen.passages, order)) or ["No document was found."]
 
     def stops(self, state: State) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
         return ()

@@ -21,7 +21,6 @@ class BuildWatcher(JobWatcher, Protocol):
 
     def stage(self, name: str, *, total: int, done: int = 0) -> None:
         """Begin a stage; `total` and `done` in the stage's own units."""
-        ...
 
     def reached(self, done: int) -> None: ...
 

@@ -44,11 +44,9 @@ class VectorRows(Protocol):
 
     def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
         """[stop - start, dimension]"""
-        ...
 
     def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """[len(rows), dimension], in the order of `rows`."""
-        ...
 
 
 class StoredVectors:
