@@ -121,12 +121,6 @@ class Models:
             each.inner.in_flight if isinstance(each.inner, EndpointModel) else each.in_flight for each in self.all
         )
 
-    @property
-    def waiting_for(self) -> str:
-        """Why no request is sent; empty while requests go out."""
-        reasons = (endpoint.waiting_for for _, endpoint in self.endpoints)
-        return "; ".join(filter(None, reasons)) or self.main.ledger.waiting_for
-
 
 @dataclass
 class Session:
@@ -210,7 +204,8 @@ class Session:
         tally.cached_calls = self.models.cached_calls
         tally.in_flight = self.models.in_flight
         tally.cost = self.models.cost
-        tally.waiting_for = self.models.waiting_for
+        reasons = [endpoint.waiting_for for _, endpoint in self.models.endpoints if endpoint.waiting_for]
+        tally.waiting_for = "; ".join(reasons) or self.models.main.ledger.waiting_for
         tally.seconds = self.seconds
         self.watcher.advanced(tally)
 
