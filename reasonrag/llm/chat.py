@@ -166,15 +166,8 @@ class Completion(BaseModel, frozen=True, allow_inf_nan=False):
 
 
 USAGE = (
-    "requests",
-    "prompt_tokens",
-    "completion_tokens",
-    "reasoning_tokens",
-    "cached_tokens",
-    "tokens_bounded",
-    "prompt_counted",
-    "prompt_bytes",
-    "server",
+    *("requests", "prompt_tokens", "completion_tokens", "reasoning_tokens", "cached_tokens"),
+    *("tokens_bounded", "prompt_counted", "prompt_bytes", "server"),
 )
 """Fields of a completion that are the whole request's."""
 

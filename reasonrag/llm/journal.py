@@ -32,7 +32,6 @@ from reasonrag.llm.endpoint.prompt_window import PromptWindows
 from reasonrag.llm.reasoning import stopped_in_reasoning
 from reasonrag.redaction import excerpt
 
-Wanted = Callable[[str], bool]
 CUT = ":cut"
 """Ends the key of a reply that is not used: a stop string cut it within its reasoning."""
 Held = Callable[[Iterable[Completion]], list[Completion]]
@@ -66,7 +65,7 @@ class Journal(AbstractAsyncContextManager["Journal"]):
         self,
         path: Path,
         *,
-        wanted: Wanted = lambda _: True,
+        wanted: Callable[[str], bool] = lambda _: True,
         held: Held = list,
         writable: bool = True,
         say: Callable[[str], None] = lambda _: None,
@@ -97,7 +96,7 @@ class Journal(AbstractAsyncContextManager["Journal"]):
             self._file.close()
             raise
 
-    def _load(self, wanted: Wanted, held: Held, say: Callable[[str], None], *, writable: bool) -> None:
+    def _load(self, wanted: Callable[[str], bool], held: Held, say: Callable[[str], None], *, writable: bool) -> None:
         """Read all lines; complete or drop a last line that a crash left without its line break.
 
         A line that equals an earlier one counts once. Lines with equal keys and different answers were all paid.

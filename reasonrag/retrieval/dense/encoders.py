@@ -344,11 +344,8 @@ def _without_bar(bar: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _token_counter(tokenizer: Any, longest: int) -> Callable[[list[str]], list[int]]:
-    def lengths(texts: list[str]) -> list[int]:
-        tokens = tokenizer(texts, truncation=True, max_length=longest, add_special_tokens=True)
-        return [len(each) for each in tokens["input_ids"]]
-
-    return lengths
+    """With the tokens that the encoder adds."""
+    return lambda texts: [len(each) for each in tokenizer(texts, truncation=True, max_length=longest)["input_ids"]]
 
 
 # -- hashing ---------------------------------------------------------------------------------------------------
