@@ -201,8 +201,7 @@ def parse_pick(text: str, ending: Ending, *, candidates: int) -> tuple[int, int]
 
 
 def parse_support(text: str, ending: Ending, *, sentences: int, passages: int) -> list[frozenset[int]] | None:
-    """A judgement's passages that support each sentence, numbers from 1; None if a sentence has no entry, or a wrong
-    one."""
+    """The passages that support each sentence, numbers from 1; None if a sentence has no entry, or a wrong one."""
     found = dict[int, frozenset[int]]()
     for entry in re.split(r"[;\n]+", _inside("support", text, ending).strip("; \n")):
         if not (said := _SUPPORT.fullmatch(entry)):

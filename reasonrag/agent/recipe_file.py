@@ -35,8 +35,7 @@ def name_of_recipe(given: str) -> str:
 
 
 def find_recipe(given: str, changes: Mapping[str, Any]) -> Recipe:
-    """The shipped recipe of this name, or that of a file, with these values by key. Raises InputError saying where what
-    is wrong."""
+    """The shipped recipe of this name, or a file's, with these values by key. Raises InputError with the place."""
     values, lines = (values_of(RECIPES[given]), {}) if given in RECIPES else _read(given)
     where = {key: f"{given}, line {line}" for key, line in lines.items()} | {key: f"--set {key}" for key in changes}
     values |= changes

@@ -220,8 +220,7 @@ def _asked(question: str) -> str:
 
 @lru_cache(maxsize=256)
 def _compared(asked: str, joined: re.Pattern[str] = _JOINED) -> list[tuple[str, str]]:
-    """The names on both sides of every `and` and `or`; without any, the first two in a question what two things
-    share."""
+    """The names on both sides of every `and` and `or`; without any, the first two of a question what things share."""
     pairs = [
         (left, right)
         for joint in joined.finditer(asked)

@@ -105,8 +105,7 @@ def _refuse(settings: RetrievalSettings, flags: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class IndexPlace:
-    """Directory of an index of a corpus: named by the user, and finished; or at the default location, where it may be
-    built."""
+    """Directory of an index of a corpus: a finished one that the user named, or the default, where it may be built."""
 
     kind: IndexKind
     directory: Path

@@ -193,8 +193,7 @@ class RemoteRetriever(HttpClient):
         return lists[0]
 
     def _given_up(self, query: str, failed: SearchFailed) -> RetrievalError | EndpointLost:
-        """The error of the search, or of the whole run: otherwise each question would pay for its first steps in
-        vain."""
+        """The error of the search, or of the run: otherwise each question would pay for its first steps in vain."""
         self._failed_in_a_row += not failed.cause.of_query
         rejected = failed.cause is REJECTED
         self._rejected |= {query} if rejected else set()

@@ -122,8 +122,7 @@ class _SearchService:
             return await send_pieces(request, pieces, len(body))
 
     async def health(self, request: web.Request) -> web.Response:
-        """Health for everyone; details of the index only with the token: probes need none, and strangers need not know
-        the index."""
+        """Health for all; details of the index only with the token: probes need none, strangers need not know it."""
         if self.token and "Authorization" not in request.headers:
             return _json({"status": "ok"})
         served = {"identity": self.retriever.identity, "passages": getattr(self.retriever, "passages", None)}
@@ -140,8 +139,7 @@ class _SearchService:
 
     @contextmanager
     def _places(self, queries: int) -> Iterator[None]:
-        """Reserve places for this many queries until they are answered. Raises HTTPServiceUnavailable if there are not
-        enough."""
+        """Reserve places for so many queries until they are answered. Raises HTTPServiceUnavailable if full."""
         if self.waiting + queries > self.limits.max_waiting:
             raise web.HTTPServiceUnavailable(
                 text=f"{self.waiting} queries are waiting, and at most {self.limits.max_waiting} may"

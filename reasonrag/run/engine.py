@@ -119,8 +119,7 @@ class Estimate(Protocol[Owed_contra]):
     async def expected(
         self, owed: Iterable[Owed_contra], count: int, fresh: int, roles: Sequence[str]
     ) -> Sequence[ExpectedUsage]:
-        """The usage to come of each role. count: of the owed items; fresh: those without any answer. None if it is not
-        known."""
+        """The usage to come of each role. count: of owed items; fresh: those without any answer. Empty: not known."""
 
 
 class Budget(NamedTuple):
@@ -221,8 +220,7 @@ class Run:
             raise stopped
 
     async def _owed(self, work: Work[Item], done: Callable[[Item], bool] | None) -> tuple[set[int], int]:
-        """The positions of the items that are left to do, once what the journal answers is done; and how many of them
-        have no answer yet."""
+        """Positions of the items left to do once what the journal answers is done, and how many have no answer yet."""
         owed, fresh, self._total = set[int](), 0, 0
 
         async def read(numbered: tuple[int, Item]) -> None:
@@ -283,8 +281,7 @@ def _at(positions: Collection[int], items: Iterable[Item]) -> Iterator[tuple[int
 def claimed(folder: Path, config: RunConfig | None = None, *, flag: str = "--run") -> Iterator[None]:
     """Be the only writer of a folder. config: of what is made there, kept in its config.json; None: it has none.
 
-    Raises InputError where the folder is in use, or was made with another configuration. flag: names the folder in
-    messages.
+    Raises InputError where the folder is in use, or of another configuration. flag: names it in messages.
     """
     with only_writer(folder, flag=flag), another_run_named(folder):
         if config:

@@ -36,8 +36,7 @@ class Models:
 
     @classmethod
     def journaled(cls, journal: Journal, caps: Caps, roles: Mapping[str, tuple[ModelSpec, ChatModel | None]]) -> Models:
-        """Models behind a journal. Each comes with the model that answers what the journal lacks; None: only the
-        journal answers."""
+        """Models behind a journal. Each comes with what answers if the journal does not; None: it alone answers."""
         found, ledger = dict[str, JournaledModel](), None
         for role, (spec, inner) in roles.items():
             spent = journal.delivered_by[spec.recorded_as]
@@ -126,8 +125,7 @@ class Models:
 class Session:
     """See the module's docstring. Creating it begins the models.
 
-    on_failure: called with every failed attempt of a request. interrupt: set from outside, it does what the first
-        Ctrl-C does.
+    on_failure: called with every failed attempt of a request. interrupt: set from outside, it is a first Ctrl-C.
     """
 
     models: Models

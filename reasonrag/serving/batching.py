@@ -67,8 +67,7 @@ class Generation(Future[str]):
 
 
 class _Layer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
-    """Keys and values of one layer with spare columns. keys, values: [rows, heads, columns, size]. used: columns in
-    use."""
+    """Keys and values of a layer with spare columns, [rows, heads, columns, size]. used: columns in use."""
 
     def __init__(self, keys: Any, values: Any, used: int) -> None:
         super().__init__()

@@ -213,8 +213,7 @@ class _Running:
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        """Ends when the server does, and kills what that leaves behind. That may hold its output open, for which
-        `process.wait` waits."""
+        """Ends when the server does, and kills what it leaves, which may hold what `process.wait` waits for."""
         process, _ = await asyncio.shield(self._starting)
         noting = asyncio.create_task(self._note(cast("asyncio.StreamReader", process.stdout)))
         while process.returncode is None:  # noqa: ASYNC110 - another process is waited for

@@ -35,8 +35,7 @@ Searches = Mapping[tuple[str | None, str], Sequence[Passage]]
 
 
 class Before(NamedTuple):
-    """What stands before a step: the turns, and the evidence that the step's own turn begins with. None: the step is
-    its turn as it stands."""
+    """What stands before a step: turns, and the evidence that its own turn begins with. None: the step is its turn."""
 
     turns: tuple[Message, ...]
     evidence: str | None = None

@@ -1,5 +1,4 @@
-"""The agent that ReasonRAG defines (arXiv 2505.14069): think, read, conclude. The layout is the contract with
-RAG_ProGuide."""
+"""ReasonRAG's agent (arXiv 2505.14069): think, read, conclude. The layout is the contract with RAG_ProGuide."""
 
 from __future__ import annotations
 

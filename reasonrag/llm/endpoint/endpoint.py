@@ -360,8 +360,7 @@ class EndpointModel:
         return f"refuses the API key ({reason}). Check {self._key_variable}"
 
     def _retrying(self, trials: Attempts, passes: Callable[[BaseException], bool], *, paced: bool) -> AsyncRetrying:
-        """Attempts with waits between them, until one succeeds or too many have failed. passes: whether an error may.
-        paced: see `heeded_wait`."""
+        """Attempts until one succeeds or too many failed. passes: whether an error may. paced: see `heeded_wait`."""
         from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
 
         first = self._limits.first_wait

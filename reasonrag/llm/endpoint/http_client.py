@@ -94,8 +94,7 @@ class Connection(HttpClient):
         return answer
 
     async def listed_models(self) -> list[str]:
-        """The models that the address lists; none if the list is malformed. Raises openai's APIError, and
-        BadAnswerError."""
+        """The models that the address lists; none if malformed. Raises openai's APIError, and BadAnswerError."""
         from aiohttp import ClientTimeout
 
         timeout, url = ClientTimeout(LIST_S), _url(self.base_url, "models")
@@ -250,8 +249,7 @@ def score_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int) 
 
 
 def _reply(choice: object, known_secrets: Sequence[str], *, native: bool = False) -> Completion:
-    """One choice as a completion without usage. native: whether calls of tools become text. Raises BadAnswerError for
-    an incomplete reply."""
+    """One choice as a completion without usage. native: whether tool calls become text. Raises BadAnswerError."""
     reason, message = _reason(choice, known_secrets), choice.get("message") if isinstance(choice, dict) else None
     meaning = meaning_of(reason)
     silent = meaning in ("stopped", "unknown") and not (isinstance(message, dict) and message.get("content"))

@@ -283,8 +283,7 @@ class _Build:
         return before.probe
 
     def _encode(self, scan: CorpusScan, encoder: Encoder) -> tuple[str, float, list[str]]:
-        """Encode the remaining passages; returns the digest of all vectors, the seconds spent in all sessions, and the
-        devices of this one."""
+        """Encode what remains. Returns the digest of all vectors, the seconds of all sessions, this one's devices."""
         corpus, rows = Corpus(self.corpus, scan.offsets), len(scan.offsets)
         with VectorWriter(self.unfinished, rows=rows, dimension=encoder.spec.dimension) as writer:
             if done := writer.encoded:
@@ -347,8 +346,7 @@ class _Build:
 def encoded(
     texts: list[str], encoder: Encoder, reached: Callable[[int], None] = lambda _: None
 ) -> npt.NDArray[np.float16]:
-    """Encode longest texts first, so that batches have similar lengths, and a few batches at a time, to show
-    progress."""
+    """Encode the longest texts first, for batches of similar lengths, a few batches at a time, to show progress."""
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
     vectors = np.empty((len(texts), encoder.spec.dimension), dtype=np.float16)
     for start, stop in row_ranges(len(texts), encoder.at_once):

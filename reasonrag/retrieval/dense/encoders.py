@@ -44,8 +44,7 @@ _SEVERAL, _MANY = 8, 64
 PROBE = "Who wrote the novel that the film about the lighthouse keeper is based on?"
 """Encoded when an index is built and again when it is opened; both vectors must agree, whatever the model's name."""
 AGREES = 0.99
-"""Lowest cosine between the recorded and the new probe: bf16 gives .998; another pooling, instruction or model far
-less."""
+"""Lowest cosine of the recorded and the new probe: bf16 gives .998, another pooling, instruction or model far less."""
 
 
 class EncoderChoice(BaseModel, frozen=True, extra="forbid"):

@@ -130,8 +130,7 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
         return (Piece(number, *rows) for number, rows in enumerate(row_ranges(self.rows, PIECE)))
 
     def _finished(self) -> Iterator[tuple[int, tuple[str, float]]]:
-        """Digest and seconds of the finished pieces. A line that was torn or damaged is dropped: its piece is encoded
-        again."""
+        """Digest and seconds of the finished pieces. A torn or damaged line is dropped: its piece is encoded again."""
         self._log.seek(0)
         content = self._log.read()
         whole = content.rfind(b"\n") + 1

@@ -61,8 +61,7 @@ class BM25Index:
         self._analyser = Analyser(manifest.languages)
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
-        """Rows that share a word with each query, or a similar one if they share none; best first, ties in corpus
-        order."""
+        """Rows that share a word with each query, or else a similar one; best first, ties in corpus order."""
         return [self._rank(query, depth) for query in queries]
 
     def searched(self, query: str) -> tuple[dict[str, float] | list[str], bool]:
