@@ -19,8 +19,8 @@ from reasonrag.data.corpus import Corpus
 from reasonrag.data.documents.language import recorded_languages
 from reasonrag.errors import InputError, choices
 from reasonrag.files import build_lock
+from reasonrag.progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
-from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
 from reasonrag.retrieval.dense.encoders import EncoderChoice
 from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
 from reasonrag.retrieval.dense.manifest import (

@@ -23,8 +23,7 @@ from preference.export.private_files import write_file
 from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.files import read_record, unwritable
-from reasonrag.progress import SilentWatcher
-from reasonrag.retrieval.dense.build_watcher import READING, BuildWatcher, row_ranges
+from reasonrag.progress import BuildWatcher, SilentWatcher
 from reasonrag.retrieval.dense.encoders import (
     AGREES,
     Encoder,
@@ -56,6 +55,7 @@ from reasonrag.retrieval.dense.vector_pieces import (
     StoredVectors,
     VectorRows,
     VectorWriter,
+    row_ranges,
 )
 from reasonrag.retrieval.settings import IndexType, Precision
 from reasonrag.run_config import installed_versions
@@ -191,7 +191,7 @@ class _Build:
         return added
 
     def _scan(self) -> CorpusScan:
-        self.watcher.stage(READING, total=self.stat.st_size)
+        self.watcher.stage("reading the corpus", total=self.stat.st_size)
         return scan_corpus(self.corpus, advanced=self.watcher.reached, say=self.watcher.say)
 
     def _store_offsets(self, scan: CorpusScan, directory: Path) -> FileDigest:

@@ -18,8 +18,7 @@ from pydantic import BaseModel
 
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.redaction import excerpt
-from reasonrag.retrieval.dense.build_watcher import row_ranges
-from reasonrag.retrieval.dense.vector_pieces import VectorRows
+from reasonrag.retrieval.dense.vector_pieces import VectorRows, row_ranges
 from reasonrag.retrieval.settings import IndexType
 
 FLASHRAG_NAMES: dict[IndexType, str] = {

@@ -19,7 +19,6 @@ import orjson
 
 from reasonrag.errors import InputError
 from reasonrag.files import append_durably
-from reasonrag.retrieval.dense.build_watcher import row_ranges
 from reasonrag.retrieval.ranking import LOADING
 
 VECTORS = "vectors.npy"
@@ -141,3 +140,8 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
                 yield int(record["piece"]), (str(record["sha256"]), float(record["seconds"]))
             except (KeyError, TypeError, ValueError):
                 continue
+
+
+def row_ranges(rows: int, size: int = 16_384) -> Iterator[tuple[int, int]]:
+    """(start, stop) of consecutive ranges that cover all rows."""
+    return ((start, min(start + size, rows)) for start in range(0, rows, size))

@@ -18,8 +18,7 @@ from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.data.documents.language import LanguageCounts, recorded_languages
 from reasonrag.errors import InputError
 from reasonrag.files import unwritable
-from reasonrag.progress import SilentWatcher
-from reasonrag.retrieval.dense.build_watcher import READING, BuildWatcher, row_ranges
+from reasonrag.progress import BuildWatcher, SilentWatcher
 from reasonrag.retrieval.dense.manifest import (
     OFFSETS,
     BM25Manifest,
@@ -29,6 +28,7 @@ from reasonrag.retrieval.dense.manifest import (
     put_in_place,
     write_manifest,
 )
+from reasonrag.retrieval.dense.vector_pieces import row_ranges
 from reasonrag.retrieval.lexical.analysis import ANALYSER, QUIET, Analyser, SimilarWords, bm25s
 from reasonrag.retrieval.lexical.bm25_writer import Postings
 from reasonrag.retrieval.ranking import LOADING, Ranked
@@ -109,7 +109,7 @@ def build_bm25(
     unfinished = directory.with_name(f".{directory.name}.building")
     try:
         check_replaceable(directory, corpus, "bm25")
-        watcher.stage(READING, total=stat.st_size)
+        watcher.stage("reading the corpus", total=stat.st_size)
         scan = scan_corpus(corpus, advanced=watcher.reached, say=watcher.say)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
