@@ -194,8 +194,7 @@ def save_prompts(prompts: Prompts, folder: Path, *, shared: bool = False) -> Non
 def prompts_beside(folder: Path) -> Path | None:
     """The folder of prompts that came with a data set or a model; None if there is none.
 
-    Raises InputError where something in it is no plain file or a link out of `folder`, whose content would be sent to a
-    model.
+    Raises InputError where something in it is no plain file, or a link out of `folder`: a model would be sent it.
     """
     found = folder / PROMPTS
     if not found.is_dir():

@@ -207,8 +207,7 @@ class RemoteRetriever(HttpClient):
         """A successful answer, without the token if the server echoes it. Raises SearchFailed, after retries where they
         may help.
 
-        The waits are 1, 2, 4, .. times the first, with jitter, but at least the server's Retry-After; none is longer
-        than MAX_WAIT_S.
+        Waits are 1, 2, 4, .. times the first, with jitter, at least the server's Retry-After, at most MAX_WAIT_S.
         """
         failures = Counter[Cause]()
         while True:

@@ -59,9 +59,8 @@ class ServeLimits(NamedTuple):
     max_held_bytes: int = 4 * MAX_ANSWER_BYTES
     """Bytes of all answers in preparation or not yet read by their clients; above it: 503."""
     max_waiting: int = 4096
-    """Queries admitted and not yet answered, over all requests; above it: 503, because an unbounded queue only answers
-    clients that have given up. One request with more is refused. Room for a step of Search-R1's trainer, which sends
-    2,560 at once."""
+    """Queries admitted and not yet answered, over all requests; above it: 503, as an endless queue only answers clients
+    that have given up. A request with more is refused. A step of Search-R1's trainer sends 2,560 at once."""
 
 
 @asynccontextmanager

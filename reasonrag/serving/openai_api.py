@@ -1,7 +1,6 @@
 """The server side of OpenAI's chat completions and vLLM's `/pooling`: valid requests, the form of answers and errors.
 
-Does not know where replies and scores come from. Unknown fields are ignored, as other servers do; known ones must be
-valid.
+Does not know where replies and scores come from. Ignores unknown fields, as other servers do; known ones must be valid.
 """
 
 from __future__ import annotations
@@ -54,8 +53,7 @@ def _no_tools(said: object) -> None:
 
 
 class ChatCompletionRequest(_Asked):
-    """A chat completion request, with OpenAI's defaults and most choices. An empty stop string would end every reply at
-    once."""
+    """A chat completion request, with OpenAI's defaults and most choices. An empty stop string would end any reply."""
 
     temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(default=1.0, gt=0, le=1)

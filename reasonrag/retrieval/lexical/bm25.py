@@ -101,9 +101,8 @@ def build_bm25(
     build lock.
 
     languages: of the corpus; none: those that `corpus build` wrote beside it, else those detected. Memory grows with
-    the vocabulary, and by about 30 bytes per passage. Runs that have the older index open keep it: files that are
-    memory-mapped are never overwritten. Raises InputError for a bad corpus (see `scan_corpus`) and if `directory`
-    cannot be written."""
+    the vocabulary, and by about 30 bytes per passage. Runs that have the older index open keep it: mapped files are
+    never overwritten. Raises InputError for a bad corpus (`scan_corpus`) and if `directory` cannot be written."""
     watcher = watcher or SilentWatcher()
     stat = corpus.stat()  # before reading: a change while reading must make the index stale
     unfinished = directory.with_name(f".{directory.name}.building")
