@@ -151,5 +151,4 @@ class PlainBuildWatcher:
         left = timedelta(seconds=round((self._total - done) / rate)) if rate else "?"
         self.say(f"{self._name}: {done:,} of {self._total:,}, {rate:,.0f}/s, about {left} left")
 
-    def ended(self) -> None:
-        """Nothing to clean up."""
+    def ended(self) -> None: ...

@@ -22,7 +22,6 @@ from reasonrag.llm.endpoint.endpoint import READER_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.settings import ModelSettings
 
-_TAG = "answer"
 _Place: TypeAlias = tuple[str, tuple[Message, ...]]
 
 
@@ -66,12 +65,12 @@ class Readings:
 
 async def _answer(caller: ModelCaller, question: Question, messages: tuple[Message, ...]) -> str:
     sampling = caller.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0})
-    asked = caller.request(question.id, messages, [0], (f"</{_TAG}>",), sampling)
+    asked = caller.request(question.id, messages, [0], ("</answer>",), sampling)
     [completion] = await caller.complete(asked)
     found = await caller.read(
         asked,
         completion,
-        lambda said: parse_tagged(plain_text(said.text), tags=(_TAG,), ending=ending_of(said)),
+        lambda said: parse_tagged(plain_text(said.text), tags=("answer",), ending=ending_of(said)),
         sample=0,
     )
     return found.content.content if isinstance(found.content, TaggedReply) else ""

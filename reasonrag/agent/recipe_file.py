@@ -72,9 +72,8 @@ def _flat(values: Mapping[Any, Any]) -> dict[str, Any]:
     """Values by dotted key, one level deep, as a recipe has sections."""
     found: dict[str, Any] = {}
     for key, value in values.items():
-        inner = value if isinstance(value, Mapping) else None
-        name = _name(key)
-        found |= {name: value} if inner is None else {f"{name}.{_name(each)}": inner[each] for each in inner}
+        name, is_section = _name(key), isinstance(value, Mapping)
+        found |= {f"{name}.{_name(each)}": value[each] for each in value} if is_section else {name: value}
     return found
 
 

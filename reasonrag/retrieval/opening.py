@@ -84,7 +84,7 @@ async def open_retriever(
             )
         return remote
     places = _places(settings, corpus, named=named, say=say)
-    if any(_serving(each) is None for each in places):
+    if any(each.usable is None for each in places):
         for each in before_building:
             await each()
     watcher = PlainBuildWatcher(say)
@@ -110,6 +110,12 @@ class IndexPlace:
     kind: IndexKind
     directory: Path
     corpus: Path
+
+    @property
+    def usable(self) -> IndexManifest | None:
+        """The manifest of the index that is there, if usable as it is."""
+        manifest = current_manifest(self.directory, self.corpus)
+        return manifest if manifest and manifest.kind == self.kind else None
 
 
 def _places(
@@ -226,11 +232,11 @@ def _built(
 ) -> IndexManifest:
     """The manifest at a place, building the index if it is missing. Raises InputError for a dense index whose corpus
     has changed: it took hours, so only the user may discard it."""
-    if (found := _serving(place)) is not None:
+    if (found := place.usable) is not None:
         return found
     corpus, directory = place.corpus, place.directory
     with build_lock(directory, say=watcher.say):
-        if (found := _serving(place)) is not None:  # another process built it while we waited
+        if (found := place.usable) is not None:  # another process built it while we waited
             return found
         replaced = read_manifest(directory) if (directory / MANIFEST).exists() else None
         if isinstance(replaced, DenseManifest):
@@ -240,12 +246,6 @@ def _built(
         if place.kind == "bm25":
             return build_bm25(corpus, directory, watcher, settings.language)
         return build_dense(corpus, directory, BuildOptions(encoder=choice), watcher)
-
-
-def _serving(place: IndexPlace) -> IndexManifest | None:
-    """The manifest of the existing index, if usable as it is."""
-    manifest = current_manifest(place.directory, place.corpus)
-    return manifest if manifest and manifest.kind == place.kind else None
 
 
 def open_index(*directories: Path) -> IndexRetriever:

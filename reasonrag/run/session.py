@@ -80,7 +80,6 @@ class Models:
                 each.inner.stop(reason)
 
     async def drain(self) -> None:
-        """Wait until every answer in flight is on disk."""
         for each in self.all:
             await each.drain()
 
@@ -115,7 +114,6 @@ class Models:
 
     @property
     def in_flight(self) -> int:
-        """Requests sent and not yet answered."""
         return sum(
             each.inner.in_flight if isinstance(each.inner, EndpointModel) else each.in_flight for each in self.all
         )
@@ -196,7 +194,6 @@ class Session:
         return time.monotonic() - self._began
 
     def advance(self) -> None:
-        """Update the watcher."""
         new, tally = self.models.spent - self._spent_before, self.tally
         tally.calls, tally.tokens = new.calls, new.prompt_tokens + new.completion_tokens
         tally.cached_calls = self.models.cached_calls

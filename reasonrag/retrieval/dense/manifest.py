@@ -238,8 +238,7 @@ def _digest(content: object) -> str:
 
 
 def default_index_directory(corpus: Path, home: Path, kind: IndexKind = "bm25", encoder: str | None = None) -> Path:
-    """Default directory for the index of a corpus: named after it, its kind and encoder, and after its path to avoid
-    collisions."""
+    """Default directory of a corpus' index: named after it, kind and encoder, and its path, against collisions."""
     path = corpus.resolve()
     name = path.parent.name if path.stem in ("corpus", "rows") else path.stem
     made = kind if kind == "bm25" else f"{kind}-{short_name(encoder or MINILM)}"
