@@ -234,6 +234,7 @@ class JournaledModel:
         task = asyncio.create_task(self._ask(self.inner, request, keys))
         self._fetching.add(task)
         task.add_done_callback(self._fetching.discard)
+        task.add_done_callback(lambda each: each.cancelled() or each.exception())  # retrieved: its caller may be gone
         completions = await asyncio.shield(task)
         # those that a stop string cut within their reasoning are asked again, once and singly
         if cut := [place for place, each in enumerate(completions) if stopped_in_reasoning(request, each)]:
