@@ -32,7 +32,7 @@ LINES = {
     "llm": 5054,
     "publishing": 1409,
     "retrieval": 3671,
-    "run": 739,
+    "run": 741,
     "scale": 566,
     "serving": 1166,
     "studies": 1338,

@@ -114,7 +114,9 @@ class Models:
 
     @property
     def in_flight(self) -> int:
-        return sum((each.inner if isinstance(each.inner, EndpointModel) else each).in_flight for each in self.all)
+        return sum(
+            each.inner.in_flight if isinstance(each.inner, EndpointModel) else each.in_flight for each in self.all
+        )
 
 
 @dataclass
