@@ -35,7 +35,7 @@ from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.extraction.habits import sentences
 from reasonrag.llm.extraction.parsed_prompt import ParsedPrompt, parse_prompt
 from reasonrag.llm.offline import as_completions
-from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
+from reasonrag.progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.manifest import default_index_directory
 from reasonrag.retrieval.opening import IndexPlace, open_index_places
 from reasonrag.retrieval.retriever import IndexRetriever

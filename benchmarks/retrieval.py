@@ -223,8 +223,7 @@ def _encode_alone(encoder: Encoder, texts: list[str]) -> float:
     """Seconds to encode the texts as a build slices them: longest first within a piece, so many at once."""
     import numpy as np
 
-    from reasonrag.retrieval.dense.build_watcher import row_ranges
-    from reasonrag.retrieval.dense.vector_pieces import PIECE
+    from reasonrag.retrieval.dense.vector_pieces import PIECE, row_ranges
 
     begun = time.perf_counter()
     vectors = np.empty((len(texts), encoder.spec.dimension), dtype=np.float32)
@@ -680,8 +679,8 @@ def _has(directory: Path, corpus: Path, index_type: str | None) -> bool:
 
 
 def _build_dense(corpus: Path, directory: Path, model: str, index_type: IndexType) -> None:
+    from reasonrag.progress import PlainBuildWatcher
     from reasonrag.retrieval.dense.build import BuildOptions, build_dense
-    from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
     from reasonrag.retrieval.dense.encoders import EncoderChoice
 
     options = BuildOptions(encoder=EncoderChoice(model=model), index_type=index_type)
@@ -689,7 +688,7 @@ def _build_dense(corpus: Path, directory: Path, model: str, index_type: IndexTyp
 
 
 def _build_bm25(corpus: Path, directory: Path) -> None:
-    from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
+    from reasonrag.progress import PlainBuildWatcher
     from reasonrag.retrieval.lexical.bm25 import build_bm25
 
     build_bm25(corpus, directory, PlainBuildWatcher(_say))

@@ -16,14 +16,13 @@ from preference import ActionType, AgentAction, Message, exact_match, f1_score
 from preference.answer_scores import in_language
 from preference.export.sanitize import plain_text
 from preference.records import ParseFailure, PassageRef
-from reasonrag.agent.grounding import grounded_by_evidence, is_grounded
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending, first_reading
 from reasonrag.agent.parsing import ParsedReply, ParseError
 from reasonrag.agent.prompting import Prompts, as_thought, render_variation
 from reasonrag.agent.protocols.known import PROTOCOLS, AgentProtocol, steps_of_hops
 from reasonrag.agent.reader import Readings
 from reasonrag.agent.state import Observation, State
-from reasonrag.agent.support import is_supported
+from reasonrag.agent.support import grounded_by_evidence, is_grounded, is_supported
 from reasonrag.concurrency import together
 from reasonrag.data.multiple_choice import in_words
 from reasonrag.data.questions import Question

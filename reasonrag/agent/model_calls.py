@@ -188,8 +188,7 @@ class ModelCaller:
         wanted: str,
         read: Callable[[str, Ending], T | None],
     ) -> Judgement[T]:
-        """A judge's verdict inside a tag; one repair turn if it is unreadable. read: takes a reply's text and how it
-        ended. Raises ModelError."""
+        """A judge's verdict in a tag, with one repair turn. read: of a reply's text and ending. Raises ModelError."""
 
         def parse(completion: Completion) -> T | ParseError:
             ending = ending_of(completion)

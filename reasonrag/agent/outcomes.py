@@ -53,7 +53,6 @@ class AnswerValuer(Protocol):
 
         agent: its model is asked, if one is needed.
         """
-        ...
 
 
 async def with_value(step: AgentStep, valuer: AnswerValuer | None, agent: Agent) -> AgentStep:
@@ -66,29 +65,19 @@ async def with_value(step: AgentStep, valuer: AnswerValuer | None, agent: Agent)
 def outcome_of(step: AgentStep, name: str, *, language: str | None = None) -> float | None:
     """Quality of a step's answer, in [0, 1]; None if its judgement is missing, 0 for any other step. language: of the
     corpus, which says how numbers are read."""
+    if step.action_type != "answer":
+        return 0.0
     if name not in OF_GOLDEN_ANSWERS:
         return step.judged.value if step.judged else 0.0
-    if name == "em":
-        return step.em or 0.0
+    asked, golds, said = step.state.question.question, step.state.question.golden_answers, step.content or ""
     if name == "choice":
-        asked = step.state.question
-        return choice_accuracy(asked.question, asked.golden_answers, _answer_of(step)) or 0.0
+        return choice_accuracy(asked, golds, said) or 0.0
     if name in _PUBLISHED:
-        asked, answer = step.state.question, _answer_of(step)
-        return 0.0 if answer is None else _PUBLISHED[name](in_words(asked.question, answer), asked.golden_answers)
-    return _evident_f1(step, language) if name == "evident_f1" else step.f1 or 0.0
-
-
-def _evident_f1(step: AgentStep, language: str | None) -> float:
-    if step.in_evidence is False or step.f1 is None:
-        return 0.0
-    asked = step.state.question
-    said = in_language(in_words(asked.question, step.content or ""), language)
-    return evident_f1(said, [in_language(each, language) for each in asked.golden_answers])
-
-
-def _answer_of(step: AgentStep) -> str | None:
-    return step.content if step.action_type == "answer" else None
+        return _PUBLISHED[name](in_words(asked, said), golds)
+    if name == "evident_f1" and step.f1 is not None and step.in_evidence is not False:
+        said = in_language(in_words(asked, said), language)
+        return evident_f1(said, [in_language(each, language) for each in golds])
+    return {"em": step.em, "f1": step.f1}.get(name) or 0.0
 
 
 def rubric_identity(rubric: Sequence[str]) -> dict[str, str]:

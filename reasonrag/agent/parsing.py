@@ -7,12 +7,14 @@ of each turn and nothing of prompts. What it is given has no reasoning any more 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from preference import ActionType, AgentAction
+from preference.export.sanitize import plain_text
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.reasoning import more_room
 
@@ -30,10 +32,9 @@ _SUPPORT = re.compile(r"\s*([0-9]{1,4})\s*:\s*(none|[0-9]{1,4}(?:[\s,]+[0-9]{1,4
 _INSIDE_A_TAG = re.compile(r"<(\w+)>[^<]*</\1>")
 _TAG = re.compile(r"<\s*+(/?)\s*+(query|evidence|answer)\s*+>", re.IGNORECASE)
 
-_StateCause = Literal["withheld", "too_long", "rejected", "no_passages"]
-_EndCause = Literal[_StateCause, "refused", "unknown_end", "reasoning_cut", "cut_off", "loop"]
+_EndCause = Literal["withheld", "too_long", "rejected", "no_passages", "refused", "unknown_end", "reasoning_cut"]
 _FormCause = Literal["no_tag", "wrong_tag", "not_opened", "mixed_tags", "no_json", "wrong_value", "no_answer"]
-ParseCause = Literal[_EndCause, _FormCause, "wrong_tool", "empty", "copied"]
+ParseCause = Literal[_EndCause, _FormCause, "cut_off", "loop", "wrong_tool", "empty", "copied"]
 """withheld: by the endpoint's content filter. refused: by the model. too_long: the prompt is, for the model's context.
 rejected: the prompt, by the endpoint, for a reason of its own. no_passages: the retriever rejects the query before.
 unknown_end: a tag is open, and the endpoint says in no word we know why the reply ended. reasoning_cut: the reasoning
@@ -43,8 +44,8 @@ wrong_tag: a tag this turn may not use. not_opened: a closing tag without its op
 inside another. no_json: no JSON object with what the turn may say. wrong_value: what it says is no text. wrong_tool: a
 call of another tool than search. no_answer: an answer is missing beside the query. empty: nothing inside. copied: what
 is inside comes from the instructions."""
-
-
+DECODER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+"""Numbers stay as they are written: 1.10 is no 1.1, and 1e999 not infinite."""
 LOOP_WORDS, LOOP_TIMES = 4, 3
 """A cut reply is a loop where its last so many words occur so often in it."""
 PLACEHOLDERS = frozenset({"..", "the answer", "the next sentence", "what to search for", "what the passages say"})
@@ -85,12 +86,6 @@ class TaggedReply(NamedTuple):
 class ParseError(NamedTuple):
     cause: ParseCause
     detail: str
-
-
-@cache
-def stop_strings(action: AgentAction) -> tuple[str, ...]:
-    """Stop strings of this turn."""
-    return tuple(f"</{tag}>" for tag in TURN_TAGS[action])
 
 
 def parse_reply(text: str, *, action: AgentAction, ending: Ending) -> ParsedReply | ParseError:
@@ -206,8 +201,7 @@ def parse_pick(text: str, ending: Ending, *, candidates: int) -> tuple[int, int]
 
 
 def parse_support(text: str, ending: Ending, *, sentences: int, passages: int) -> list[frozenset[int]] | None:
-    """A judgement's passages that support each sentence, numbers from 1; None if a sentence has no entry, or a wrong
-    one."""
+    """The passages that support each sentence, numbers from 1; None if a sentence has no entry, or a wrong one."""
     found = dict[int, frozenset[int]]()
     for entry in re.split(r"[;\n]+", _inside("support", text, ending).strip("; \n")):
         if not (said := _SUPPORT.fullmatch(entry)):
@@ -245,3 +239,11 @@ def _inside(tag: str, text: str, ending: Ending) -> str:
         return ""
     _, *opened = re.split(rf"<\s*+{tag}\s*+>", said, flags=re.IGNORECASE)
     return opened[-1].strip() if opened else ""
+
+
+def text_of(value: object) -> str | None:
+    """A value as text, empty where it says nothing; None for what is no text. JSON's escapes can write special tokens,
+    and surrogates, which no file can hold."""
+    if not isinstance(value, str):
+        return "" if value is None else None
+    return plain_text(value.encode("utf-8", "replace").decode()).strip()

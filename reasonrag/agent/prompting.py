@@ -30,8 +30,7 @@ from reasonrag.errors import InputError, choices
 from reasonrag.files import link_out_of, read_record, read_small
 
 _TURNS = ("begin", "think", "read", "conclude", "reader")
-"""System prompts of an agent's own; its files say which it has. begin: of the first turn, if that is another than
-think."""
+"""An agent's own system prompts; its files say which it has. begin: of the first turn, if that is not think."""
 _OF_EVERY_RUN = ("think", "read", "conclude", "reader", "repair", "vary", "judge", "rank")
 """Prompts that are part of every run's hash, used or not, of those that the agent has."""
 _COMMON = (
@@ -195,8 +194,7 @@ def save_prompts(prompts: Prompts, folder: Path, *, shared: bool = False) -> Non
 def prompts_beside(folder: Path) -> Path | None:
     """The folder of prompts that came with a data set or a model; None if there is none.
 
-    Raises InputError where something in it is no plain file or a link out of `folder`, whose content would be sent to a
-    model.
+    Raises InputError where something in it is no plain file, or a link out of `folder`: a model would be sent it.
     """
     found = folder / PROMPTS
     if not found.is_dir():
@@ -246,8 +244,7 @@ def render_prompt(
     passages: Sequence[Passage] = (),
     style: AnswerStyle | None = None,
 ) -> tuple[Message, Message]:
-    """System and user turn of a state. `passages`: as they are shown, for read turns only. style: that the question
-    names, if any."""
+    """System and user turn of a state. passages: as shown, for read turns only. style: the question's own, if any."""
     user = f"Question: {inert(question)}"
     if thoughts:
         user += "\nPrevious Thoughts: " + _join(thoughts)
@@ -363,8 +360,7 @@ def _judges(system: str, lines: Sequence[str]) -> tuple[Message, Message]:
 
 
 def _known(question: str, golden_answers: Sequence[str], passages: Sequence[Passage] = ()) -> list[str]:
-    """A judge's inputs besides the reasoning, each on its own line without line breaks, so that no text can imitate our
-    line labels."""
+    """A judge's inputs besides the reasoning, a line each without line breaks: no text can imitate our line labels."""
     return [f"Question: {one_line(question)}", *_golden(golden_answers), *_passages(passages)]
 
 
@@ -385,6 +381,12 @@ def _candidates(replies: Sequence[str]) -> list[str]:
 
 def _reasoning(thoughts: Sequence[str]) -> str:
     return f"Reasoning: {_join(map(folded, thoughts))}"
+
+
+def document_lines(documents: Sequence[Passage]) -> list[str]:
+    """Documents as agents and readers are shown them, numbered from 1."""
+    found = enumerate(documents, start=1)
+    return [f"Document [{number}] (Title: {one_line(each.title)}) {one_line(each.text)}" for number, each in found]
 
 
 @lru_cache(maxsize=4096)  # siblings are shown the same

@@ -12,8 +12,7 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import TaggedReply, parse_tagged
-from reasonrag.agent.prompting import one_line
-from reasonrag.agent.protocols.json_reading import document_line
+from reasonrag.agent.prompting import document_lines, one_line
 from reasonrag.agent.protocols.known import read_by
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
@@ -23,7 +22,6 @@ from reasonrag.llm.endpoint.endpoint import READER_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.settings import ModelSettings
 
-_TAG = "answer"
 _Place: TypeAlias = tuple[str, tuple[Message, ...]]
 
 
@@ -55,8 +53,8 @@ class Readings:
 
         The same words in search, in training data and in evaluation, as they are part of the agent's prompt.
         """
-        shown = [document_line(number, each) for number, each in enumerate(passages, start=1)]
-        told = "\n".join([f"Question: {one_line(question.question)}", f"Query: {one_line(query)}", *shown])
+        asked = [f"Question: {one_line(question.question)}", f"Query: {one_line(query)}"]
+        told = "\n".join([*asked, *document_lines(passages)])
         messages = (Message(role="system", content=caller.prompts["reader"]), Message(role="user", content=told))
         place = question.id, messages
         async with self.asking[place]:
@@ -67,12 +65,12 @@ class Readings:
 
 async def _answer(caller: ModelCaller, question: Question, messages: tuple[Message, ...]) -> str:
     sampling = caller.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0})
-    asked = caller.request(question.id, messages, [0], (f"</{_TAG}>",), sampling)
+    asked = caller.request(question.id, messages, [0], ("</answer>",), sampling)
     [completion] = await caller.complete(asked)
     found = await caller.read(
         asked,
         completion,
-        lambda said: parse_tagged(plain_text(said.text), tags=(_TAG,), ending=ending_of(said)),
+        lambda said: parse_tagged(plain_text(said.text), tags=("answer",), ending=ending_of(said)),
         sample=0,
     )
     return found.content.content if isinstance(found.content, TaggedReply) else ""

@@ -35,8 +35,7 @@ def name_of_recipe(given: str) -> str:
 
 
 def find_recipe(given: str, changes: Mapping[str, Any]) -> Recipe:
-    """The shipped recipe of this name, or that of a file, with these values by key. Raises InputError saying where what
-    is wrong."""
+    """The shipped recipe of this name, or a file's, with these values by key. Raises InputError with the place."""
     values, lines = (values_of(RECIPES[given]), {}) if given in RECIPES else _read(given)
     where = {key: f"{given}, line {line}" for key, line in lines.items()} | {key: f"--set {key}" for key in changes}
     values |= changes
@@ -73,9 +72,8 @@ def _flat(values: Mapping[Any, Any]) -> dict[str, Any]:
     """Values by dotted key, one level deep, as a recipe has sections."""
     found: dict[str, Any] = {}
     for key, value in values.items():
-        inner = value if isinstance(value, Mapping) else None
-        name = _name(key)
-        found |= {name: value} if inner is None else {f"{name}.{_name(each)}": inner[each] for each in inner}
+        name, is_section = _name(key), isinstance(value, Mapping)
+        found |= {f"{name}.{_name(each)}": value[each] for each in value} if is_section else {name: value}
     return found
 
 

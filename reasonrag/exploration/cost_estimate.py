@@ -126,7 +126,7 @@ def estimate(
         model=teacher.name,
         recipe=name_of_recipe(settings.recipe),
         **vars(whole),
-        dollars=sum_of_dollars(share.dollars(model.price) for model, share in shares),
+        dollars=sum_of_dollars(share.dollars(model.price) if model.price else None for model, share in shares),
         prices_as_of=price_list() if teacher.name not in prices_given(settings.price) else "given by hand",
         reasoning=teacher.reasons,
         hours=Range(low=one.low * QUICKEST_S / hour, high=one.high * (SLOWEST_S + longest) / hour),

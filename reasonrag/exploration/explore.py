@@ -166,7 +166,7 @@ async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = G
             plan.budget,
             run.path,
             wrapped=partial(BilledModel, bill=bill) if bill else lambda model: model,
-            interrupt=given.interrupt,
+            interrupt=given.interrupt or asyncio.Event(),
         )
         agent, value_agent = plan.agents(engine.models.main, retriever, engine.models.by_role.get(READER))
         work = Exploring(

@@ -102,7 +102,7 @@ class Plan:
     def say_terms(self, watcher: Watcher) -> None:
         """What prices, outcomes and rewards are worth. Raises InputError for a cap on money without a price."""
         check_prices(watcher.say, *self.models.values(), given=self.prices, capped=self.budget.caps.cost is not None)
-        if (student := self.others.get(VALUE_MODEL)) and student.price is SELF_HOSTED:
+        if (student := self.others.get(VALUE_MODEL)) and student.price is SELF_HOSTED and not student.in_process:
             watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
         if self.prompts.agent == "tools":
             check_notation(self.teacher.name, watcher.say)

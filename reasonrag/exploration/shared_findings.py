@@ -16,8 +16,8 @@ from typing import TypeGuard
 from preference.answer_scores import VERDICTS, comparable
 from preference.similarity import equivalent_steps, jaccard, overlap
 from reasonrag.agent.agent import AgentStep
-from reasonrag.agent.grounding import SENTENCE_END, is_in_evidence, reports
 from reasonrag.agent.state import State
+from reasonrag.agent.support import SENTENCE_END, is_in_evidence, reports
 from reasonrag.data.corpus import Passage
 from reasonrag.data.gold_passages import GoldPassages
 from reasonrag.data.questions import Question

@@ -166,15 +166,8 @@ class Completion(BaseModel, frozen=True, allow_inf_nan=False):
 
 
 USAGE = (
-    "requests",
-    "prompt_tokens",
-    "completion_tokens",
-    "reasoning_tokens",
-    "cached_tokens",
-    "tokens_bounded",
-    "prompt_counted",
-    "prompt_bytes",
-    "server",
+    *("requests", "prompt_tokens", "completion_tokens", "reasoning_tokens", "cached_tokens"),
+    *("tokens_bounded", "prompt_counted", "prompt_bytes", "server"),
 )
 """Fields of a completion that are the whole request's."""
 
@@ -186,11 +179,9 @@ class ChatModel(Protocol):
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         """Completions of all samples in order, or of the first few (at least one). Raises ModelError."""
-        ...
 
     async def check(self) -> None:
         """Raises InputError if no work should be started with this model (unreachable, unauthorised, unknown)."""
-        ...
 
 
 class WrappedModel:

@@ -26,8 +26,8 @@ from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, score_of
-from reasonrag.llm.endpoint.retries import error_cause, error_message
 from reasonrag.llm.endpoint.scheduler import RequestScheduler
+from reasonrag.llm.endpoint.trouble import error_cause, error_message
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.model_folder import PROVENANCE, fingerprint, open_model, read_json

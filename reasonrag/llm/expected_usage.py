@@ -112,10 +112,7 @@ class ExpectedUsage:
                 low, high = min(low, left / max(expected.low, 1)), min(high, left / max(expected.high, 1))
         return low, high
 
-    def dollars(self, price: Price | None) -> Range | None:
-        """None without a price."""
-        if price is None:
-            return None
+    def dollars(self, price: Price) -> Range:
         prompt, completion = self.prompt_tokens, self.completion_tokens
         return Range(low=price.cost(prompt.low, completion.low), high=price.cost(prompt.high, completion.high))
 

@@ -15,8 +15,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -33,7 +32,6 @@ from reasonrag.llm.endpoint.prompt_window import PromptWindows
 from reasonrag.llm.reasoning import stopped_in_reasoning
 from reasonrag.redaction import excerpt
 
-Wanted = Callable[[str], bool]
 CUT = ":cut"
 """Ends the key of a reply that is not used: a stop string cut it within its reasoning."""
 Held = Callable[[Iterable[Completion]], list[Completion]]
@@ -67,7 +65,7 @@ class Journal(AbstractAsyncContextManager["Journal"]):
         self,
         path: Path,
         *,
-        wanted: Wanted = lambda _: True,
+        wanted: Callable[[str], bool] = lambda _: True,
         held: Held = list,
         writable: bool = True,
         say: Callable[[str], None] = lambda _: None,
@@ -98,7 +96,7 @@ class Journal(AbstractAsyncContextManager["Journal"]):
             self._file.close()
             raise
 
-    def _load(self, wanted: Wanted, held: Held, say: Callable[[str], None], *, writable: bool) -> None:
+    def _load(self, wanted: Callable[[str], bool], held: Held, say: Callable[[str], None], *, writable: bool) -> None:
         """Read all lines; complete or drop a last line that a crash left without its line break.
 
         A line that equals an earlier one counts once. Lines with equal keys and different answers were all paid.
@@ -181,6 +179,7 @@ class Journal(AbstractAsyncContextManager["Journal"]):
         self._file.close()
 
 
+@dataclass(eq=False)
 class JournaledModel:
     """A `ChatModel` that pays once: answers come from the journal, and from `inner` only if they are missing.
 
@@ -192,21 +191,18 @@ class JournaledModel:
     requested twice in one session: new answers are not held in memory, so it would be paid again.
     """
 
-    def __init__(
-        self, inner: ChatModel | None, journal: Journal, *, name: str, ledger: Ledger, recorded_as: str | None = None
-    ) -> None:
-        self.name = name
-        self.inner = inner
-        self.ledger = ledger
-        self.cached_calls = 0
-        """Draws answered by the journal so far."""
-        self.on_news: Callable[[str, str], None] = lambda *_: None
-        """Called with the mark of a server and what its answers show; may be set later."""
-        self._journal = journal
-        self.recorded_as = recorded_as
-        self._fetching: set[asyncio.Task[list[Completion]]] = set()
-        self.stopped: RunStopped | None = None
-        """Why no more requests are sent."""
+    inner: ChatModel | None
+    _journal: Journal
+    name: str
+    ledger: Ledger
+    recorded_as: str | None = None
+    cached_calls: int = 0
+    """Draws answered by the journal so far."""
+    on_news: Callable[[str, str], None] = lambda *_: None
+    """Called with the mark of a server and what its answers show; may be set later."""
+    stopped: RunStopped | None = None
+    """Why no more requests are sent."""
+    _fetching: set[asyncio.Task[list[Completion]]] = field(default_factory=set)
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         if self.stopped:
@@ -237,23 +233,15 @@ class JournaledModel:
             request = request.without_stop()
         task = asyncio.create_task(self._ask(self.inner, request, keys))
         self._fetching.add(task)
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        task.add_done_callback(partial(self._fetched, ended))
-        await ended  # as `asyncio.shield`, with two callbacks less
-        completions = task.result()
+        task.add_done_callback(self._fetching.discard)
+        task.add_done_callback(lambda each: each.cancelled() or each.exception())  # retrieved: its caller may be gone
+        completions = await asyncio.shield(task)
         # those that a stop string cut within their reasoning are asked again, once and singly
         if cut := [place for place, each in enumerate(completions) if stopped_in_reasoning(request, each)]:
             again = [self._fetch(request.draws(place, place + 1).without_stop(), [keys[place]]) for place in cut]
             for place, [whole] in zip(cut, await together(*again), strict=True):
                 completions[place] = whole
         return completions
-
-    def _fetched(self, ended: asyncio.Future[None], task: asyncio.Task[list[Completion]]) -> None:
-        self._fetching.discard(task)
-        if not ended.done():
-            ended.set_result(None)
-        if not task.cancelled():
-            task.exception()  # marked as retrieved: the caller has it, or was cancelled
 
     def _is_cut(self, keys: Sequence[str]) -> bool:
         return bool(self._journal.answers) and any(f"{key}{CUT}" in self._journal.answers for key in keys)

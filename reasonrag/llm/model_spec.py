@@ -159,8 +159,7 @@ class ModelSpec:
         return self.asked(model.effort or OWN_EFFORT)
 
     def open(self, opened: AsyncExitStack, *, say: Callable[[str], None]) -> ChatModel:
-        """Open the model; it is closed with `opened`. say: is told of its endpoint. Raises InputError for a malformed
-        address or a missing key."""
+        """Open it until `opened` closes. say: told of its endpoint. Raises InputError: a malformed address, no key."""
         if self.in_process:
             return OfflineTeacher(name=self.name)
         model = EndpointModel(

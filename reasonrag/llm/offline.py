@@ -112,7 +112,7 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
             "steps", [f"{_LEADS[kind]} {to}" for kind, to in _STEP.findall(asked.question)]
         ),
         "write": turn.write,
-        "check": lambda asked: _listed_plainly(turn.answer(turn.having_read(asked))),
+        "check": lambda asked: f"<answers>\n{tagged('answer', turn.answer(turn.having_read(asked)))[0]}\n</answers>",
         "read": turn.read,
         "conclude": turn.answer,
         "answer": lambda asked: turn.answer(turn.having_read(asked)),
@@ -248,10 +248,8 @@ def _as_json(said: str, answer: str | None = None) -> str:
     """A reply of the agent with its step as a JSON object. answer: of now, where it stands beside a query."""
     lead, _, step = said.partition(" So the ")
     lead, step = (lead, step) if step else ("The evidence suffices.", said)
-    values: dict[str, str | None] = {}
+    values: dict[str, str | None] = {} if answer is None else {"answer": answer, "query": None}
     values |= {name: tagged(name, step)[0] for name in ("answer", "query") if tagged(name, step)}
-    if answer is not None:
-        values = {"answer": answer, "query": None} | values
     return f"{lead} {orjson.dumps(values).decode()}"
 
 
@@ -265,11 +263,6 @@ def _as_question(note: str) -> str:
     """A sub-question, where it is a note of MuSiQue's (`Ada Lovelace >> father`) as a sentence."""
     thing, noted, asked = note.partition(" >> ")
     return f"What is the {asked} of {thing}?" if noted else note
-
-
-def _listed_plainly(said: str) -> str:
-    """The answer of a reply as a reader gives it."""
-    return f"<answers>\n{tagged('answer', said)[0]}\n</answers>"
 
 
 def _listed(tag: str, lines: Iterable[str]) -> str:

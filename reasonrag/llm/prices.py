@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -38,9 +38,7 @@ class Price:
 
 
 SELF_HOSTED = Price(0.0, 0.0, cached_in=0.0)
-"""Price of an unlisted model at its own address."""
-_OFFLINE = replace(SELF_HOSTED)
-"""Equal, but not the same object: the message about self-hosted models is not for the offline teacher."""
+"""Price of an unlisted model at its own address, and of the offline teacher."""
 
 
 def price_list() -> str:
@@ -58,7 +56,7 @@ def find_price(
     extra_body: further fields of its requests, of which `service_tier` may have prices of its own.
     """
     if model in (NAME, STUDENT):
-        return _OFFLINE
+        return SELF_HOSTED
     found: ModelInfo | None = None
     if provider := find_provider(addresses or [os.environ.get("OPENAI_BASE_URL", "")]):
         # its own price or none: that of another provider would be a guess

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.options import FAILED, Json, options, print_result
+from reasonrag.progress import PlainBuildWatcher
 from reasonrag.rendering import Line, Table, counted
 from reasonrag.retrieval.settings import MAX_TOP_K, TOP_K, IndexSettings, RetrievalSettings, ServeSettings
 from reasonrag.terminal import TerminalMessages, print_shown
@@ -20,7 +21,6 @@ def build(context: typer.Context, *, as_json: Json = False, **flags: Any) -> Non
     Commands that search build a missing BM25 index themselves. The same command continues a dense build that was
     stopped.
     """
-    from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
     from reasonrag.retrieval.index import index_build
 
     watcher = PlainBuildWatcher(TerminalMessages().say)
@@ -36,7 +36,6 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Show what an index is; read it and its corpus in full, by their hashes."""
-    from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
     from reasonrag.retrieval.index import index_check
 
     found = index_check(directory, watcher=PlainBuildWatcher(TerminalMessages().say))

@@ -17,10 +17,9 @@ from reasonrag.data.compressed import plain_corpus
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError
 from reasonrag.files import build_lock, file_digest
-from reasonrag.progress import SilentWatcher
+from reasonrag.progress import BuildWatcher, SilentWatcher
 from reasonrag.rendering import Part, Shown, Table
 from reasonrag.retrieval.dense.build import BuildOptions, Encoding, build_dense
-from reasonrag.retrieval.dense.build_watcher import BuildWatcher
 from reasonrag.retrieval.dense.encoders import EncoderChoice
 from reasonrag.retrieval.dense.manifest import (
     MANIFEST,

@@ -19,8 +19,8 @@ from reasonrag.data.corpus import Corpus
 from reasonrag.data.documents.language import recorded_languages
 from reasonrag.errors import InputError, choices
 from reasonrag.files import build_lock
+from reasonrag.progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
-from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
 from reasonrag.retrieval.dense.encoders import EncoderChoice
 from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
 from reasonrag.retrieval.dense.manifest import (
@@ -84,7 +84,7 @@ async def open_retriever(
             )
         return remote
     places = _places(settings, corpus, named=named, say=say)
-    if any(_serving(each) is None for each in places):
+    if any(each.usable is None for each in places):
         for each in before_building:
             await each()
     watcher = PlainBuildWatcher(say)
@@ -105,12 +105,17 @@ def _refuse(settings: RetrievalSettings, flags: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class IndexPlace:
-    """Directory of an index of a corpus: named by the user, and finished; or at the default location, where it may be
-    built."""
+    """Directory of an index of a corpus: a finished one that the user named, or the default, where it may be built."""
 
     kind: IndexKind
     directory: Path
     corpus: Path
+
+    @property
+    def usable(self) -> IndexManifest | None:
+        """The manifest of the index that is there, if usable as it is."""
+        manifest = current_manifest(self.directory, self.corpus)
+        return manifest if manifest and manifest.kind == self.kind else None
 
 
 def _places(
@@ -176,27 +181,27 @@ def open_index_places(
 ) -> IndexRetriever:
     """The indexes as one retriever; missing ones are built, with a message."""
     choice = EncoderChoice(model=settings.encoder) if settings.encoder else None
-    manifests = [_built(each, settings, choice or EncoderChoice(), watcher) for each in places]
-    if len({each.corpus_sha256 for each in manifests}) > 1:
-        shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
+    found = [(each.directory, _built(each, settings, choice or EncoderChoice(), watcher)) for each in places]
+    if len({its.corpus_sha256 for _, its in found}) > 1:
+        shown = " and ".join(f"{directory} of {its.corpus}" for directory, its in found)
         raise InputError(f"{shown}: these indexes were built from different corpora")
-    for place, manifest in zip(places, manifests, strict=True):
-        if isinstance(manifest, BM25Manifest):
-            _refuse_other_words(place.directory, manifest, settings.language)
-        _refuse_damage(place.directory, manifest)
+    for directory, its in found:
+        if isinstance(its, BM25Manifest):
+            _refuse_other_words(directory, its, settings.language)
+        _refuse_damage(directory, its)
     rankings: list[Ranking] = [
-        BM25Index(each.directory, its)
+        BM25Index(directory, its)
         if isinstance(its, BM25Manifest)
-        else DenseIndex(each.directory, its, open_encoder(its, choice), gpu=settings.gpu)
-        for each, its in zip(places, manifests, strict=True)
+        else DenseIndex(directory, its, open_encoder(its, choice), gpu=settings.gpu)
+        for directory, its in found
     ]
     index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
+    directory, its = found[0]
     try:
         with LOADING:
-            offsets = np.load(places[0].directory / OFFSETS, mmap_mode="r")
-        corpus = Corpus(Path(manifests[0].corpus), offsets)
+            corpus = Corpus(Path(its.corpus), np.load(directory / OFFSETS, mmap_mode="r"))
     except (OSError, ValueError, EOFError) as error:
-        raise incomplete_index(places[0].directory, manifests[0], error) from error
+        raise incomplete_index(directory, its, error) from error
     return IndexRetriever(corpus, index)
 
 
@@ -227,11 +232,11 @@ def _built(
 ) -> IndexManifest:
     """The manifest at a place, building the index if it is missing. Raises InputError for a dense index whose corpus
     has changed: it took hours, so only the user may discard it."""
-    if (found := _serving(place)) is not None:
+    if (found := place.usable) is not None:
         return found
     corpus, directory = place.corpus, place.directory
     with build_lock(directory, say=watcher.say):
-        if (found := _serving(place)) is not None:  # another process built it while we waited
+        if (found := place.usable) is not None:  # another process built it while we waited
             return found
         replaced = read_manifest(directory) if (directory / MANIFEST).exists() else None
         if isinstance(replaced, DenseManifest):
@@ -241,12 +246,6 @@ def _built(
         if place.kind == "bm25":
             return build_bm25(corpus, directory, watcher, settings.language)
         return build_dense(corpus, directory, BuildOptions(encoder=choice), watcher)
-
-
-def _serving(place: IndexPlace) -> IndexManifest | None:
-    """The manifest of the existing index, if usable as it is."""
-    manifest = current_manifest(place.directory, place.corpus)
-    return manifest if manifest and manifest.kind == place.kind else None
 
 
 def open_index(*directories: Path) -> IndexRetriever:

@@ -41,7 +41,6 @@ class Ranking(Protocol):
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
         """At most `depth` rows for each query. A query's result does not depend on the other queries of the batch."""
-        ...
 
 
 RRF_K = 60

@@ -193,8 +193,7 @@ class RemoteRetriever(HttpClient):
         return lists[0]
 
     def _given_up(self, query: str, failed: SearchFailed) -> RetrievalError | EndpointLost:
-        """The error of the search, or of the whole run: otherwise each question would pay for its first steps in
-        vain."""
+        """The error of the search, or of the run: otherwise each question would pay for its first steps in vain."""
         self._failed_in_a_row += not failed.cause.of_query
         rejected = failed.cause is REJECTED
         self._rejected |= {query} if rejected else set()
@@ -208,8 +207,7 @@ class RemoteRetriever(HttpClient):
         """A successful answer, without the token if the server echoes it. Raises SearchFailed, after retries where they
         may help.
 
-        The waits are 1, 2, 4, .. times the first, with jitter, but at least the server's Retry-After; none is longer
-        than MAX_WAIT_S.
+        Waits are 1, 2, 4, .. times the first, with jitter, at least the server's Retry-After, at most MAX_WAIT_S.
         """
         failures = Counter[Cause]()
         while True:

@@ -30,8 +30,7 @@ continuations of a tree often repeat a query."""
 BESIDE = 250
 """Bytes of a query or passage beside its text, counted as characters: those without text are bounded, too."""
 BATCH, BATCH_PASSAGES = 64, 6_400
-"""Most queries searched together, as more gain little and delay the first ones; and most of their passages, which are
-in memory at once."""
+"""Most queries searched together, as more gain little and delay the first; most passages of these, held at once."""
 QUERY_BYTES = 32_768
 """Longest query in bytes; longer than any reply."""
 _LANGUAGE = re.compile(r":analyser=\d+:([a-z]{2})\b")
@@ -47,7 +46,6 @@ class Retriever(Protocol):
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
         """At most `top_k` passages, best first, ties in corpus order. Raises RetrievalError, and RunStopped if no
         further search can succeed."""
-        ...
 
 
 def corpus_language(retriever: Retriever) -> str | None:

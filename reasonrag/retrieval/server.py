@@ -59,9 +59,8 @@ class ServeLimits(NamedTuple):
     max_held_bytes: int = 4 * MAX_ANSWER_BYTES
     """Bytes of all answers in preparation or not yet read by their clients; above it: 503."""
     max_waiting: int = 4096
-    """Queries admitted and not yet answered, over all requests; above it: 503, because an unbounded queue only answers
-    clients that have given up. One request with more is refused. Room for a step of Search-R1's trainer, which sends
-    2,560 at once."""
+    """Queries admitted and not yet answered, over all requests; above it: 503, as an endless queue only answers clients
+    that have given up. A request with more is refused. A step of Search-R1's trainer sends 2,560 at once."""
 
 
 @asynccontextmanager
@@ -122,8 +121,7 @@ class _SearchService:
             return await send_pieces(request, pieces, len(body))
 
     async def health(self, request: web.Request) -> web.Response:
-        """Health for everyone; details of the index only with the token: probes need none, and strangers need not know
-        the index."""
+        """Health for all; details of the index only with the token: probes need none, strangers need not know it."""
         if self.token and "Authorization" not in request.headers:
             return _json({"status": "ok"})
         served = {"identity": self.retriever.identity, "passages": getattr(self.retriever, "passages", None)}
@@ -140,8 +138,7 @@ class _SearchService:
 
     @contextmanager
     def _places(self, queries: int) -> Iterator[None]:
-        """Reserve places for this many queries until they are answered. Raises HTTPServiceUnavailable if there are not
-        enough."""
+        """Reserve places for so many queries until they are answered. Raises HTTPServiceUnavailable if full."""
         if self.waiting + queries > self.limits.max_waiting:
             raise web.HTTPServiceUnavailable(
                 text=f"{self.waiting} queries are waiting, and at most {self.limits.max_waiting} may"

@@ -29,8 +29,7 @@ def get_consent(
     """Show what the work is expected to cost, and ask if the watcher can. Raises InputError if the answer is no, and
     without a terminal if it may be more than UNASKED_DOLLARS.
 
-    expected: of every model; empty if it could not be measured. caps: on calls and tokens, which bound the estimate.
-        spent: of these, so far.
+    expected: of every model; empty if it could not be measured. caps: on calls and tokens; spent: of these so far.
     """
     text, most = cost_in_words(expected, caps, spent)
     agreed = watcher.confirm(f"{work}: {text}, and no --max-cost limits it")

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from preference.records import QuestionError
 from reasonrag.concurrency import work_off
-from reasonrag.errors import InputError, Interrupted, ReasonragError, RunStopped
+from reasonrag.errors import InputError, Interrupted, ReasonragError, RunStopped, UnexpectedError
 from reasonrag.files import FAILURES, JOURNAL, only_writer
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
@@ -27,12 +27,9 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import Watcher
 from reasonrag.run.consent import get_consent, needs_consent
 from reasonrag.run.failures import FailureLog
-from reasonrag.run.models import Models
-from reasonrag.run.session import Session
+from reasonrag.run.session import Models, Session
 from reasonrag.run_config import RunConfig, another_run_named, keep_config, note_refusals
 
-INTERNAL = "internal"
-"""Cause of an item that failed by a bug of reasonrag."""
 Item = TypeVar("Item")
 Owed_contra = TypeVar("Owed_contra", contravariant=True)
 
@@ -86,7 +83,7 @@ class Asked:
         if isinstance(error, ReasonragError):
             return self.failures.give_up(kind, error.cause, str(error), **where)
         message, details = f"{type(error).__name__}: {error}", traceback.format_exc()
-        return self.failures.give_up(kind, INTERNAL, message, **where, details=details)
+        return self.failures.give_up(kind, UnexpectedError.cause, message, **where, details=details)
 
     def note(self, kind: str, **what: object) -> None:
         """Write to the failures what is no failure of the item. Not again where the journal alone answers."""
@@ -122,8 +119,7 @@ class Estimate(Protocol[Owed_contra]):
     async def expected(
         self, owed: Iterable[Owed_contra], count: int, fresh: int, roles: Sequence[str]
     ) -> Sequence[ExpectedUsage]:
-        """The usage to come of each role. count: of the owed items; fresh: those without any answer. None if it is not
-        known."""
+        """The usage to come of each role. count: of owed items; fresh: those without any answer. Empty: not known."""
 
 
 class Budget(NamedTuple):
@@ -149,7 +145,7 @@ class Run:
     budget: Budget
     recorded_in: Path | None = None
     wrapped: Callable[[ChatModel], ChatModel] = lambda model: model
-    interrupt: asyncio.Event | None = None
+    interrupt: asyncio.Event = field(default_factory=asyncio.Event)
     refused: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -219,14 +215,12 @@ class Run:
             tally = self.session.tally
             done = self._total - self._left + tally.questions - tally.failed_questions
             self.watcher.say(f"{done:,} of {self._total:,} {work.noun}s are done")
-        if isinstance(stopped, Interrupted):
-            raise KeyboardInterrupt from stopped
-        if stopped is not None:
+            if isinstance(stopped, Interrupted):
+                raise KeyboardInterrupt from stopped
             raise stopped
 
     async def _owed(self, work: Work[Item], done: Callable[[Item], bool] | None) -> tuple[set[int], int]:
-        """The positions of the items that are left to do, once what the journal answers is done; and how many of them
-        have no answer yet."""
+        """Positions of the items left to do once what the journal answers is done, and how many have no answer yet."""
         owed, fresh, self._total = set[int](), 0, 0
 
         async def read(numbered: tuple[int, Item]) -> None:
@@ -287,8 +281,7 @@ def _at(positions: Collection[int], items: Iterable[Item]) -> Iterator[tuple[int
 def claimed(folder: Path, config: RunConfig | None = None, *, flag: str = "--run") -> Iterator[None]:
     """Be the only writer of a folder. config: of what is made there, kept in its config.json; None: it has none.
 
-    Raises InputError where the folder is in use, or was made with another configuration. flag: names the folder in
-    messages.
+    Raises InputError where the folder is in use, or of another configuration. flag: names it in messages.
     """
     with only_writer(folder, flag=flag), another_run_named(folder):
         if config:

@@ -1,5 +1,4 @@
-"""The failure log: failed request attempts and abandoned work, one line each, in a file created at the first one. Does
-not know what the work is."""
+"""The failure log: failed attempts and abandoned work, a line each, in a file made at the first. Knows no work."""
 
 from __future__ import annotations
 

@@ -86,8 +86,7 @@ async def score_steps(
     """Have steps scored by one critic after the other, with the journal and the failures in `folder`.
 
     max_calls: of all critics together. Raises InputError where a critic cannot be asked, RunStopped where the cap or a
-    lost endpoint ended it, KeyboardInterrupt where Ctrl-C did: scores are kept in the journal, and the same call goes
-    on.
+    lost endpoint ended it, KeyboardInterrupt where Ctrl-C did; the same call goes on, by the scores in the journal.
     """
     found = Scores()
     for critic, wanted in asked:

@@ -40,8 +40,7 @@ class Generation(Future[str]):
     """A reply being generated, whose result is why it ended; a row of the batch. Cancelled when it is no longer wanted.
 
     temperature: 0 takes the most likely token. top_p: share of the probability mass, in (0, 1]. stop: strings that end
-        the reply. logprobs: of the tokens of the reply, under the model's own distribution, which temperature and top_p
-        do not change.
+        the reply. logprobs: of its tokens, under the model's own distribution, before temperature and top_p.
     """
 
     prompt: tuple[int, ...]
@@ -67,8 +66,7 @@ class Generation(Future[str]):
 
 
 class _Layer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
-    """Keys and values of one layer with spare columns. keys, values: [rows, heads, columns, size]. used: columns in
-    use."""
+    """Keys and values of a layer with spare columns, [rows, heads, columns, size]. used: columns in use."""
 
     def __init__(self, keys: Any, values: Any, used: int) -> None:
         super().__init__()

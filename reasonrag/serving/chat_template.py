@@ -88,8 +88,5 @@ def rendering(source: str) -> Callable[[list[dict[str, str]]], list[int]]:
     """What makes the token ids of messages. In the process."""
     tokenizer = open_tokenizer(source)
     tokenizer.apply_chat_template([_HELLO], chat_template="hello", tokenize=False)  # imports what it needs
-
-    def ids(chat: list[dict[str, str]]) -> list[int]:
-        return list(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False))
-
-    return ids
+    asked = {"add_generation_prompt": True, "tokenize": True, "return_dict": False}
+    return lambda chat: list(tokenizer.apply_chat_template(chat, **asked))

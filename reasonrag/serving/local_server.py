@@ -110,9 +110,8 @@ async def served(
     base model that it names. say: is told of progress. vllm: has no effect on the other server, which says so.
 
     Of a critic it serves scores, at `/pooling`. Where the server dies inside the block, the block is cancelled and
-    RunStopped says what its last words were.
-    Raises InputError for a folder that is no model, where no environment can serve it, and for more GPUs than there
-    are.
+    RunStopped says its last words. Raises InputError for a folder that is no model, where no environment can serve it,
+    and for more GPUs than there are.
     """
     model = open_model(folder)
     base_model = base_model or model.base_model
@@ -213,8 +212,7 @@ class _Running:
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        """Ends when the server does, and kills what that leaves behind. That may hold its output open, for which
-        `process.wait` waits."""
+        """Ends when the server does, and kills what it leaves, which may hold what `process.wait` waits for."""
         process, _ = await asyncio.shield(self._starting)
         noting = asyncio.create_task(self._note(cast("asyncio.StreamReader", process.stdout)))
         while process.returncode is None:  # noqa: ASYNC110 - another process is waited for

@@ -1,7 +1,6 @@
 """The server side of OpenAI's chat completions and vLLM's `/pooling`: valid requests, the form of answers and errors.
 
-Does not know where replies and scores come from. Unknown fields are ignored, as other servers do; known ones must be
-valid.
+Does not know where replies and scores come from. Ignores unknown fields, as other servers do; known ones must be valid.
 """
 
 from __future__ import annotations
@@ -54,8 +53,7 @@ def _no_tools(said: object) -> None:
 
 
 class ChatCompletionRequest(_Asked):
-    """A chat completion request, with OpenAI's defaults and most choices. An empty stop string would end every reply at
-    once."""
+    """A chat completion request, with OpenAI's defaults and most choices. An empty stop string would end any reply."""
 
     temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -103,18 +101,13 @@ def completion(
         for i, (text, finish_reason) in enumerate(replies)
     ]
     for choice, tokens in zip(choices, logprobs, strict=False):
-        choice["logprobs"] = {
-            "content": [
-                {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
-                for text, logprob in tokens
-            ]
-        }
-    return {
-        "object": "chat.completion",
-        "model": model,
-        "choices": choices,
-        "usage": _usage(prompt_tokens, completion_tokens),
-    }
+        listed = [
+            {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
+            for text, logprob in tokens
+        ]
+        choice["logprobs"] = {"content": listed}
+    usage = _usage(prompt_tokens, completion_tokens)
+    return {"object": "chat.completion", "model": model, "choices": choices, "usage": usage}
 
 
 def pooled(model: str, score: float, *, tokens: int) -> dict[str, Any]:

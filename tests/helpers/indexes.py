@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
+from reasonrag.progress import PlainBuildWatcher
 from reasonrag.retrieval.opening import IndexPlace, open_index_places
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.retrieval.settings import RetrievalSettings

@@ -35,8 +35,7 @@ Searches = Mapping[tuple[str | None, str], Sequence[Passage]]
 
 
 class Before(NamedTuple):
-    """What stands before a step: the turns, and the evidence that the step's own turn begins with. None: the step is
-    its turn as it stands."""
+    """What stands before a step: turns, and the evidence that its own turn begins with. None: the step is its turn."""
 
     turns: tuple[Message, ...]
     evidence: str | None = None
@@ -85,7 +84,10 @@ class Conversations:
             yield "prompts", self._prompt(question, ends) | {"tools": TOOLS}
         if "attempts" not in self._formats:
             return
-        best, worst = (of(ends, key=_outcome_of, default=None) for of in (max, min))
+        # the better attempt is right in fewer steps, the worse one wrong in more
+        best, worst = (
+            of(ends, key=lambda end: (end.outcome or 0.0, -end.layer, -end.id), default=None) for of in (max, min)
+        )
         if best and worst and best.outcome != worst.outcome:
             by_id = {each.id: each for each in question.plain_steps}
             sides = [self._whole(steps_to(by_id, end), question.origin) for end in (best, worst)]
@@ -193,11 +195,6 @@ def _lines(*texts: str) -> str:
 
 def _sharegpt(turns: Sequence[Message]) -> Row:
     return {"conversations": sharegpt_turns(turns[1:]), "system": turns[0].content.removesuffix(SIGNATURE)}
-
-
-def _outcome_of(end: PlainStep) -> tuple[float, int, int]:
-    """The better attempt is right in fewer steps, the worse one wrong in more."""
-    return end.outcome or 0.0, -end.layer, -end.id
 
 
 def _attempts(best: list[dict[str, Any]], worst: list[dict[str, Any]]) -> Row:

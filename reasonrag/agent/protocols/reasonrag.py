@@ -1,10 +1,9 @@
-"""The agent that ReasonRAG defines (arXiv 2505.14069): think, read, conclude. The layout is the contract with
-RAG_ProGuide."""
+"""ReasonRAG's agent (arXiv 2505.14069): think, read, conclude. The layout is the contract with RAG_ProGuide."""
 
 from __future__ import annotations
 
 from preference import ActionType, Message
-from reasonrag.agent.parsing import ParsedReply, ParseError, parse_reply, stop_strings
+from reasonrag.agent.parsing import TURN_TAGS, ParsedReply, ParseError, parse_reply
 from reasonrag.agent.prompting import Prompts, render_prompt
 from reasonrag.agent.state import State
 from reasonrag.llm.endpoint.endings import Ending
@@ -30,7 +29,7 @@ class ReasonRag:
         )
 
     def stops(self, state: State) -> tuple[str, ...]:
-        return stop_strings(state.action)
+        return tuple(f"</{tag}>" for tag in TURN_TAGS[state.action])
 
     def parse(self, text: str, state: State, ending: Ending) -> ParsedReply | ParseError:
         return parse_reply(text, action=state.action, ending=ending)

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from itertools import islice
 
 from preference import ActionType, Message
-from reasonrag.agent.parsing import ParsedReply, ParseError, cut_off, parse_tagged
-from reasonrag.agent.prompting import Prompts, one_line
-from reasonrag.agent.protocols.json_reading import DECODER, document_line, text_of
+from reasonrag.agent.parsing import DECODER, ParsedReply, ParseError, cut_off, parse_tagged, text_of
+from reasonrag.agent.prompting import Prompts, document_lines, one_line
 from reasonrag.agent.state import State
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.hermes import SEARCH, SIGNATURE, call_text
@@ -34,10 +33,8 @@ class Tools:
     def messages(self, prompts: Prompts, state: State, order: PassageOrder) -> tuple[Message, ...]:
         users = [f"Question: {without_tool_tags(one_line(state.question.question))}"]
         for seen in state.observed:
-            found = enumerate(in_order(seen.passages if seen else (), order), start=1)
-            users.append(
-                "\n".join(without_tool_tags(document_line(*each)) for each in found) or "No document was found."
-            )
+            found = document_lines(in_order(seen.passages if seen else (), order))
+            users.append("\n".join(map(without_tool_tags, found)) or "No document was found.")
         if state.action == "conclude":
             users[-1] += f"\n{prompts['conclude']}"
         users[1:] = [f"<tool_response>\n{each}\n</tool_response>" for each in users[1:]]

@@ -22,7 +22,7 @@ from preference.records import AgentAction, Message
 from reasonrag.agent.parsing import ParsedReply, ParseError, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.protocols import prorag
-from reasonrag.agent.protocols.json_reading import ANSWER, QUERY, as_step, read_object
+from reasonrag.agent.protocols.json_agents import ANSWER, QUERY, as_step, read_object
 from reasonrag.agent.protocols.tools import parse_turn
 from reasonrag.agent.settings import AGENTS
 from reasonrag.curation.audit.catalogue import CheckName

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.endpoint.endings import closes_a_tag, ending_of
 from reasonrag.llm.endpoint.error_objects import decoded, is_refusal, leaves
-from reasonrag.llm.endpoint.http_client import Connection
+from reasonrag.llm.endpoint.http_client import Connection, clean
 from reasonrag.llm.endpoint.rate_limits import Pace
-from reasonrag.llm.endpoint.retries import clean
 from reasonrag.llm.hermes import native_fields
 from reasonrag.llm.reasoning import (
     ALL_AS_REASONING,

@@ -1,7 +1,7 @@
 """One or several OpenAI-compatible endpoints as a `ChatModel`.
 
 Decides how draws become HTTP requests, when a request fails, and when a run waits no longer: the trial request is one
-of its requests. `retries` decides the waits between attempts, `address_behaviour` what is left out of a request,
+of its requests. `trouble` decides the waits between attempts, `address_behaviour` what is left out of a request,
 `rate_limits` and `scheduler` when it is sent and where. Knows no agent and no tree.
 """
 
@@ -25,29 +25,27 @@ from reasonrag.llm.endpoint.address_behaviour import Answer, OneAddress, refused
 from reasonrag.llm.endpoint.endings import CUT
 from reasonrag.llm.endpoint.error_objects import end_of_draws, is_refusal, lacks_model
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, HttpAnswer, completions_of, error_of
-from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
-from reasonrag.llm.endpoint.retries import (
+from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate, Sent
+from reasonrag.llm.endpoint.scheduler import RequestScheduler
+from reasonrag.llm.endpoint.trouble import (
     FIRST_WAIT_S,
+    LONG_WAIT_S,
     MAX_ATTEMPTS,
+    MAX_DOWN_S,
     MAX_WAIT_S,
     Attempts,
+    Patience,
     asked_to_wait,
+    clock_time,
     error_cause,
     error_message,
     heeded_wait,
+    instead_of,
+    is_account_refused,
     is_busy,
     is_endpoint_failure,
     is_retryable,
     is_status,
-)
-from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
-from reasonrag.llm.endpoint.trouble import (
-    LONG_WAIT_S,
-    MAX_DOWN_S,
-    Patience,
-    clock_time,
-    instead_of,
-    is_account_refused,
     seconds_text,
     state_of,
     trouble_of,
@@ -362,8 +360,7 @@ class EndpointModel:
         return f"refuses the API key ({reason}). Check {self._key_variable}"
 
     def _retrying(self, trials: Attempts, passes: Callable[[BaseException], bool], *, paced: bool) -> AsyncRetrying:
-        """Attempts with waits between them, until one succeeds or too many have failed. passes: whether an error may.
-        paced: see `heeded_wait`."""
+        """Attempts until one succeeds or too many failed. passes: whether an error may. paced: see `heeded_wait`."""
         from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
 
         first = self._limits.first_wait
@@ -436,25 +433,20 @@ class EndpointModel:
         priority = request.priority
         if all(each.pace.down_since is not None for each in self._endpoints):
             priority += _BEHIND_ALL * trials.while_down
-        paid = list[Answer]()
+        slot = await self.scheduler.take(priority, expected, request.question_id, trials.failed)
+        endpoint, paid = self._endpoints[slot.lane], list[Answer]()
         try:
-            slot = await self.scheduler.take(priority, expected, request.question_id, trials.failed)
-            try:
-                endpoint = self._endpoints[slot.lane]
-                try:
-                    paid.append(await self._post(endpoint, request))
-                except Exception as error:
-                    trials.failed[slot.lane] += 1
-                    self._note(error, slot, trials)
-                    raise
-                self._account(paid[0], slot)
-                self._say_of(endpoint, *endpoint.learn(paid[0], request))
-            finally:
-                self.scheduler.give_back(slot)
+            paid.append(await self._post(endpoint, request))
+            self._account(paid[0], slot)
+            self._say_of(endpoint, *endpoint.learn(paid[0], request))
         except Exception as error:
             if not paid:
+                trials.failed[slot.lane] += 1
+                self._note(error, slot, trials)
                 raise
             self._stop_after(error)
+        finally:
+            self.scheduler.give_back(slot)
         return paid[0].completions
 
     async def _post(self, endpoint: OneAddress, request: ChatRequest) -> Answer:
@@ -497,14 +489,14 @@ class EndpointModel:
         """Send no more requests after an error that followed an answer, which is paid, and is returned."""
         self.stop(error if isinstance(error, RunStopped) else UnexpectedError(error, kept=True))
 
-    def _account(self, answer: Answer, slot: RequestSlot) -> None:
+    def _account(self, answer: Answer, slot: Sent) -> None:
         """Count an answer, and report it to the pacing of its endpoint."""
-        first, now = answer.completions[0], self.scheduler.clock()
+        first, endpoint = answer.completions[0], self._endpoints[slot.lane]
         spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
-        slot.pace.succeeded(slot, tokens=spent or slot.tokens, now=now)
+        endpoint.pace.succeeded(slot, tokens=spent or slot.tokens, now=self.scheduler.clock())
         self._given_up = 0
         self._answered += 1
-        self._patience.useless_since, self._endpoints[slot.lane].trouble = None, ""
+        self._patience.useless_since, endpoint.trouble = None, ""
         if spent:
             per_draw = first.completion_tokens / len(answer.completions)
             self._reply_tokens += 0.05 * (per_draw - self._reply_tokens)
@@ -521,10 +513,10 @@ class EndpointModel:
         for lesson in lessons:
             say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}{words}")
 
-    def _note(self, error: Exception, slot: RequestSlot, trials: Attempts) -> None:
+    def _note(self, error: Exception, slot: Sent, trials: Attempts) -> None:
         """Report a failure to the pace, and count the attempt if it is about the request."""
-        now = self.scheduler.clock()
-        endpoint, pace = self._endpoints[slot.lane], slot.pace
+        now, endpoint = self.scheduler.clock(), self._endpoints[slot.lane]
+        pace = endpoint.pace
         was_useless = pace.useless_since is not None
         sick = len(self._endpoints) > 1 or self._given_up >= MAX_GIVEN_UP
         blamed = is_busy(error) or is_endpoint_failure(error) or (sick and is_retryable(error))

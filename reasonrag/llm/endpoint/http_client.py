@@ -20,6 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import orjson
 
+from preference.export.sanitize import plain_text
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling
 from reasonrag.llm.endpoint.answer_tokens import tokens_of, usage_of, with_limit
@@ -93,8 +94,7 @@ class Connection(HttpClient):
         return answer
 
     async def listed_models(self) -> list[str]:
-        """The models that the address lists; none if the list is malformed. Raises openai's APIError, and
-        BadAnswerError."""
+        """The models that the address lists; none if malformed. Raises openai's APIError, and BadAnswerError."""
         from aiohttp import ClientTimeout
 
         timeout, url = ClientTimeout(LIST_S), _url(self.base_url, "models")
@@ -189,6 +189,11 @@ def _decoded(content: bytes, known_secrets: Sequence[str]) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
+def clean(text: str) -> str:
+    """A message without keys, which some endpoints echo, and without control characters, of bounded length."""
+    return excerpt(plain_text(text.encode("utf-8", "replace").decode("utf-8")), MOST_SAID)
+
+
 def _shown(content: bytes, known_secrets: Sequence[str]) -> str:
     """The beginning of a body, for a message."""
     return repr(excerpt(content.decode("utf-8", "replace"), _MOST_SHOWN, known_secrets))
@@ -244,8 +249,7 @@ def score_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int) 
 
 
 def _reply(choice: object, known_secrets: Sequence[str], *, native: bool = False) -> Completion:
-    """One choice as a completion without usage. native: whether calls of tools become text. Raises BadAnswerError for
-    an incomplete reply."""
+    """One choice as a completion without usage. native: whether tool calls become text. Raises BadAnswerError."""
     reason, message = _reason(choice, known_secrets), choice.get("message") if isinstance(choice, dict) else None
     meaning = meaning_of(reason)
     silent = meaning in ("stopped", "unknown") and not (isinstance(message, dict) and message.get("content"))

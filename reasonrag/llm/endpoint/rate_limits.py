@@ -58,10 +58,12 @@ class Rate:
 
 @dataclass(slots=True)
 class Sent:
-    """A request in flight. tokens: about so many. over: whether its pace was told what became of it."""
+    """A request in flight. tokens: about so many. lane: of several paces, the position of the one that is told what
+    becomes of it; over: whether that was told."""
 
     tokens: float
     at: float
+    lane: int = 0
     over: bool = field(default=False, kw_only=True)
 
 

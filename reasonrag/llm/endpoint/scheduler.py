@@ -12,7 +12,6 @@ import heapq
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from reasonrag.errors import RunStopped
@@ -22,21 +21,13 @@ LOAD_BOUND = 1.25
 """A question leaves its address where that has so many times the mean of requests in flight (arXiv 1608.01350)."""
 
 
-@dataclass(slots=True)
-class RequestSlot(Sent):
-    """One request's slot at an endpoint, whose pace is told what became of it. lane: position of the pace."""
-
-    pace: Pace
-    lane: int
-
-
 class _Waiting(NamedTuple):
     """A request that waits for its slot. places: see `_places`; None: any address is as good."""
 
     tokens: float
     places: Sequence[bytes] | None
     failed: Mapping[int, int]
-    granted: asyncio.Future[RequestSlot]
+    granted: asyncio.Future[Sent]
 
 
 class RequestScheduler:
@@ -68,14 +59,14 @@ class RequestScheduler:
         self._alarm: asyncio.TimerHandle | None = None
         self._stopped: RunStopped | None = None
 
-    def give_back(self, slot: RequestSlot) -> None:
+    def give_back(self, slot: Sent) -> None:
         """End what `take` began."""
         if not slot.over:
-            slot.pace.cancelled(slot)
+            self.paces[slot.lane].cancelled(slot)
         self.in_flight -= 1
         self._dispatch()
 
-    async def take(self, priority: int, tokens: float, question: str, failed: Mapping[int, int]) -> RequestSlot:
+    async def take(self, priority: int, tokens: float, question: str, failed: Mapping[int, int]) -> Sent:
         """Wait for a slot, which the caller gives back; a context manager would cost 4 us. Raises RunStopped once the
         scheduler is stopped.
 
@@ -84,7 +75,7 @@ class RequestScheduler:
         """
         if self._stopped:
             raise self._stopped
-        granted: asyncio.Future[RequestSlot] = asyncio.get_running_loop().create_future()
+        granted: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         places = _places(question, self._addresses) if question and len(self._addresses) > 1 else None
         heapq.heappush(self._waiting, (priority, self._asked, _Waiting(tokens, places, failed, granted)))
         self._asked += 1
@@ -119,7 +110,7 @@ class RequestScheduler:
             heapq.heappop(self._waiting)
             self.paces[lane].sent(first.tokens, now)
             self.in_flight += 1
-            first.granted.set_result(RequestSlot(first.tokens, now, self.paces[lane], lane))
+            first.granted.set_result(Sent(first.tokens, now, lane=lane))
 
     def _choose(self, request: _Waiting, now: float) -> tuple[int, tuple[float, str]]:
         """The lane for a request, and how long and why it must wait there."""

@@ -23,8 +23,7 @@ from preference.export.private_files import write_file
 from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.files import read_record, unwritable
-from reasonrag.progress import SilentWatcher
-from reasonrag.retrieval.dense.build_watcher import READING, BuildWatcher, row_ranges
+from reasonrag.progress import BuildWatcher, SilentWatcher
 from reasonrag.retrieval.dense.encoders import (
     AGREES,
     Encoder,
@@ -56,6 +55,7 @@ from reasonrag.retrieval.dense.vector_pieces import (
     StoredVectors,
     VectorRows,
     VectorWriter,
+    row_ranges,
 )
 from reasonrag.retrieval.settings import IndexType, Precision
 from reasonrag.run_config import installed_versions
@@ -130,8 +130,6 @@ def build_dense(
     directory.
     """
     watcher = watcher or SilentWatcher()
-    if not corpus.is_file():
-        raise InputError(f"there is no corpus {corpus}")
     try:
         return _Build(corpus, directory, options, watcher).run()
     except OSError as error:
@@ -193,7 +191,7 @@ class _Build:
         return added
 
     def _scan(self) -> CorpusScan:
-        self.watcher.stage(READING, total=self.stat.st_size)
+        self.watcher.stage("reading the corpus", total=self.stat.st_size)
         return scan_corpus(self.corpus, advanced=self.watcher.reached, say=self.watcher.say)
 
     def _store_offsets(self, scan: CorpusScan, directory: Path) -> FileDigest:
@@ -285,8 +283,7 @@ class _Build:
         return before.probe
 
     def _encode(self, scan: CorpusScan, encoder: Encoder) -> tuple[str, float, list[str]]:
-        """Encode the remaining passages; returns the digest of all vectors, the seconds spent in all sessions, and the
-        devices of this one."""
+        """Encode what remains. Returns the digest of all vectors, the seconds of all sessions, this one's devices."""
         corpus, rows = Corpus(self.corpus, scan.offsets), len(scan.offsets)
         with VectorWriter(self.unfinished, rows=rows, dimension=encoder.spec.dimension) as writer:
             if done := writer.encoded:
@@ -349,8 +346,7 @@ class _Build:
 def encoded(
     texts: list[str], encoder: Encoder, reached: Callable[[int], None] = lambda _: None
 ) -> npt.NDArray[np.float16]:
-    """Encode longest texts first, so that batches have similar lengths, and a few batches at a time, to show
-    progress."""
+    """Encode the longest texts first, for batches of similar lengths, a few batches at a time, to show progress."""
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
     vectors = np.empty((len(texts), encoder.spec.dimension), dtype=np.float16)
     for start, stop in row_ranges(len(texts), encoder.at_once):

@@ -12,7 +12,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -44,8 +44,7 @@ _SEVERAL, _MANY = 8, 64
 PROBE = "Who wrote the novel that the film about the lighthouse keeper is based on?"
 """Encoded when an index is built and again when it is opened; both vectors must agree, whatever the model's name."""
 AGREES = 0.99
-"""Lowest cosine between the recorded and the new probe: bf16 gives .998; another pooling, instruction or model far
-less."""
+"""Lowest cosine of the recorded and the new probe: bf16 gives .998, another pooling, instruction or model far less."""
 
 
 class EncoderChoice(BaseModel, frozen=True, extra="forbid"):
@@ -89,21 +88,21 @@ class EncoderSpec(BaseModel, frozen=True, extra="forbid"):
 class Encoder:
     """A loaded encoder.
 
-    embed: texts to vectors [len(texts), dimension], in any batches. lengths: tokens of each text. at_once: best number
-        of texts per call of embed. close: ends processes that embed may have started.
+    embed: texts to vectors [len(texts), dimension], of any length, in any batches. lengths: tokens of each text.
+        at_once: best number of texts per call of embed. close: ends processes that embed may have started.
     """
 
     spec: EncoderSpec
     precision: Precision
     devices: tuple[str, ...]
-    embed: Callable[[list[str]], Vectors]
+    embed: Callable[[list[str]], Any]
     lengths: Callable[[list[str]], list[int]]
     at_once: int
     close: Callable[[], None] = lambda: None
 
     def passages(self, texts: Iterable[str]) -> Vectors:
         """One vector per passage (`title\\ntext`), [n, dimension]."""
-        return self.embed([self.spec.passage_instruction + each for each in texts])
+        return self._embedded([self.spec.passage_instruction + each for each in texts])
 
     def queries(self, texts: Sequence[str]) -> Vectors:
         """One vector per query, [n, dimension]: on a CPU bit-identical whatever else is in the batch.
@@ -121,8 +120,14 @@ class Encoder:
             for start in range(0, len(rows), _QUERIES_AT_ONCE):
                 batch = rows[start : start + _QUERIES_AT_ONCE]
                 fillers = [filler] * max(1, -(-_ENOUGH_TOKENS // length) - len(batch))
-                vectors[batch] = self.embed([*(asked[row] for row in batch), *fillers])[: len(batch)]
+                vectors[batch] = self._embedded([*(asked[row] for row in batch), *fillers])[: len(batch)]
         return vectors
+
+    def _embedded(self, texts: list[str]) -> Vectors:
+        """Vectors in fp32, normalised there: in bf16 a unit vector's length is off by up to .4 %."""
+        found = np.asarray(self.embed(texts), dtype=np.float32)
+        norms = np.linalg.norm(found, axis=1, keepdims=True)
+        return np.asarray(found / np.where(norms, norms, 1), dtype=np.float32) if self.spec.normalize else found
 
     def probe(self) -> str:
         """The query vector of `PROBE`, in a manifest's encoding."""
@@ -277,27 +282,22 @@ def _sentence_transformers(
     own = EncoderChoice(
         query_instruction=prompts.get("query"), passage_instruction=prompts.get("document", prompts.get("passage"))
     )
-    normalize = choice.normalize is not False
     pool = model.start_multi_process_pool(list(devices)) if len(devices) > 1 else None
     spec = _spec(
         own.model_copy(update=choice.model_dump(exclude_none=True)),
         backend="sentence-transformers",
         revision=getattr(getattr(model[0], "auto_model", model[0]).config, "_commit_hash", None),
         pooling=str(pooling.pooling_mode) if pooling is not None else "none",
-        normalize=normalize,
+        normalize=choice.normalize is not False,
         max_length=model.max_seq_length,
         dimension=model.get_embedding_dimension() or 0,
     )
-
-    def embed(texts: list[str]) -> Vectors:
-        found = model.encode(texts, batch_size=batch_size, show_progress_bar=False, pool=pool)
-        return _finished(found, normalize=normalize)
 
     return Encoder(
         spec,
         precision,
         tuple(devices),
-        embed,
+        partial(model.encode, batch_size=batch_size, show_progress_bar=False, pool=pool),
         _token_counter(model.tokenizer, spec.max_length),
         _SEVERAL * batch_size * len(devices),
         (lambda: model.stop_multi_process_pool(pool)) if pool else lambda: None,
@@ -311,7 +311,6 @@ def _flag(path: str, choice: EncoderChoice, devices: Sequence[str], precision: P
         setattr(flag, name, _without_bar(getattr(flag, name)))
     if choice.pooling not in ("cls", "mean"):
         raise InputError(f"the encoder {choice.model} does not say how it pools: give --pooling cls or mean")
-    normalize = choice.normalize is not False
     max_length = choice.max_length or LONGEST
     model = flag.BaseEmbedder(
         path,
@@ -328,22 +327,14 @@ def _flag(path: str, choice: EncoderChoice, devices: Sequence[str], precision: P
         backend="flag",
         revision=getattr(model.model.config, "_commit_hash", None),
         pooling=choice.pooling,
-        normalize=normalize,
+        normalize=choice.normalize is not False,
         max_length=max_length,
         dimension=model.model.config.hidden_size,
     )
 
-    def embed(texts: list[str]) -> Vectors:
-        return _finished(model.encode(texts, batch_size=batch_size, max_length=max_length), normalize=normalize)
-
+    embed = partial(model.encode, batch_size=batch_size, max_length=max_length)
     lengths = _token_counter(model.tokenizer, max_length)
     return Encoder(spec, precision, tuple(devices), embed, lengths, _MANY * batch_size, model.stop_self_pool)
-
-
-def _finished(vectors: Any, *, normalize: bool) -> Vectors:
-    """Vectors in fp32, normalised there: in bf16 a unit vector's length is off by up to .4 %."""
-    found = np.asarray(vectors, dtype=np.float32)
-    return found / np.linalg.norm(found, axis=1, keepdims=True) if normalize else found
 
 
 def _without_bar(bar: Callable[..., Any]) -> Callable[..., Any]:
@@ -352,11 +343,8 @@ def _without_bar(bar: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _token_counter(tokenizer: Any, longest: int) -> Callable[[list[str]], list[int]]:
-    def lengths(texts: list[str]) -> list[int]:
-        tokens = tokenizer(texts, truncation=True, max_length=longest, add_special_tokens=True)
-        return [len(each) for each in tokens["input_ids"]]
-
-    return lengths
+    """With the tokens that the encoder adds."""
+    return lambda texts: [len(each) for each in tokenizer(texts, truncation=True, max_length=longest)["input_ids"]]
 
 
 # -- hashing ---------------------------------------------------------------------------------------------------
@@ -391,7 +379,6 @@ def _hashing(choice: EncoderChoice) -> Encoder:
             if words:
                 places = np.fromiter((place(word) for word in words), dtype=np.int64, count=len(words))
                 vectors[row] = np.bincount(places >> 1, weights=1 - 2.0 * (places & 1), minlength=dimension)
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.asarray(vectors / np.where(norms, norms, 1), dtype=np.float32)
+        return vectors
 
     return Encoder(spec, "fp32", ("cpu",), embed, lambda texts: [_PADDED_TO] * len(texts), _HASHED_AT_ONCE)

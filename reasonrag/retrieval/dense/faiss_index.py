@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +18,13 @@ from pydantic import BaseModel
 
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.redaction import excerpt
-from reasonrag.retrieval.dense.build_watcher import row_ranges
-from reasonrag.retrieval.dense.vector_pieces import VectorRows
+from reasonrag.retrieval.dense.vector_pieces import VectorRows, row_ranges
 from reasonrag.retrieval.settings import IndexType
 
 FLASHRAG_NAMES: dict[IndexType, str] = {
     "flat": "Flat", "sq8": "SQ8", "hnsw": "HNSW", "ivf-sq": "IVF-SQ", "ivf-pq": "IVF-PQ",
 }  # fmt: skip
 """The second half of `{method}_{type}.index`."""
-Advanced: TypeAlias = Callable[[int], object]
-"""Called with the number of rows done so far."""
-
 _SEED = 1234
 STREAMED: tuple[IndexType, ...] = ("flat", "sq8")
 """Types built in constant memory; the others hold the whole index during the build."""
@@ -84,12 +80,13 @@ def build_index(
     vectors: VectorRows,
     path: Path,
     *,
-    advanced: Advanced = lambda _: None,
+    advanced: Callable[[int], object] = lambda _: None,
     gpu: bool = False,
 ) -> None:
     """Write the index to `path`.
 
-    gpu: train cells on the GPUs. Raises InputError without faiss, OSError if the file cannot be written.
+    advanced: called with the number of rows done so far. gpu: train cells on the GPUs. Raises InputError without faiss,
+        OSError if the file cannot be written.
     """
     faiss = import_faiss(gpu=gpu)
     index = faiss.index_factory(vectors.dimension, plan.factory, faiss.METRIC_INNER_PRODUCT)
@@ -123,7 +120,7 @@ def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows, *, gpu:
     index.train(sample)
 
 
-def _stream(faiss: Any, index: Any, vectors: VectorRows, path: Path, advanced: Advanced) -> None:
+def _stream(faiss: Any, index: Any, vectors: VectorRows, path: Path, advanced: Callable[[int], object]) -> None:
     """Write the file that `faiss.write_index` would, without holding all vectors.
 
     These files end with the codes, preceded by their size; the number of rows follows the dimension.

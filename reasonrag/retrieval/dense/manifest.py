@@ -45,8 +45,7 @@ class FileDigest(BaseModel, frozen=True, extra="forbid"):
         return cls(bytes=path.stat().st_size, sha256=file_digest(path))
 
     def fault(self, path: Path, *, most_bytes: int | None = None) -> str | None:
-        """What is wrong with the file now. most_bytes: the largest file whose content is read; None: any. Raises
-        OSError."""
+        """What is wrong with a file now. most_bytes: largest one whose content is read; None: any. Raises OSError."""
         if not path.is_file():
             return "is missing"
         size = path.stat().st_size
@@ -119,8 +118,7 @@ class DenseManifest(_CorpusManifest):
     """The query vector of `encoders.PROBE`, fp16 in base 64."""
     vectors_sha256: str
     vectors: str
-    """File of the stored vectors in the directory; or the absolute path of an adopted faiss index, from which they are
-    read back."""
+    """File of the stored vectors in the directory, or the absolute path of an adopted faiss index, which has them."""
     indexes: dict[IndexType, FaissFile]
     searched: IndexType
     """The type searched by default: the one built last."""
@@ -240,8 +238,7 @@ def _digest(content: object) -> str:
 
 
 def default_index_directory(corpus: Path, home: Path, kind: IndexKind = "bm25", encoder: str | None = None) -> Path:
-    """Default directory for the index of a corpus: named after it, its kind and encoder, and after its path to avoid
-    collisions."""
+    """Default directory of a corpus' index: named after it, kind and encoder, and its path, against collisions."""
     path = corpus.resolve()
     name = path.parent.name if path.stem in ("corpus", "rows") else path.stem
     made = kind if kind == "bm25" else f"{kind}-{short_name(encoder or MINILM)}"

@@ -19,7 +19,6 @@ import orjson
 
 from reasonrag.errors import InputError
 from reasonrag.files import append_durably
-from reasonrag.retrieval.dense.build_watcher import row_ranges
 from reasonrag.retrieval.ranking import LOADING
 
 VECTORS = "vectors.npy"
@@ -44,11 +43,9 @@ class VectorRows(Protocol):
 
     def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
         """[stop - start, dimension]"""
-        ...
 
     def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """[len(rows), dimension], in the order of `rows`."""
-        ...
 
 
 class StoredVectors:
@@ -132,8 +129,7 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
         return (Piece(number, *rows) for number, rows in enumerate(row_ranges(self.rows, PIECE)))
 
     def _finished(self) -> Iterator[tuple[int, tuple[str, float]]]:
-        """Digest and seconds of the finished pieces. A line that was torn or damaged is dropped: its piece is encoded
-        again."""
+        """Digest and seconds of the finished pieces. A torn or damaged line is dropped: its piece is encoded again."""
         self._log.seek(0)
         content = self._log.read()
         whole = content.rfind(b"\n") + 1
@@ -144,3 +140,8 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
                 yield int(record["piece"]), (str(record["sha256"]), float(record["seconds"]))
             except (KeyError, TypeError, ValueError):
                 continue
+
+
+def row_ranges(rows: int, size: int = 16_384) -> Iterator[tuple[int, int]]:
+    """(start, stop) of consecutive ranges that cover all rows."""
+    return ((start, min(start + size, rows)) for start in range(0, rows, size))

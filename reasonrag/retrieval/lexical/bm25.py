@@ -18,8 +18,7 @@ from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.data.documents.language import LanguageCounts, recorded_languages
 from reasonrag.errors import InputError
 from reasonrag.files import unwritable
-from reasonrag.progress import SilentWatcher
-from reasonrag.retrieval.dense.build_watcher import READING, BuildWatcher, row_ranges
+from reasonrag.progress import BuildWatcher, SilentWatcher
 from reasonrag.retrieval.dense.manifest import (
     OFFSETS,
     BM25Manifest,
@@ -29,6 +28,7 @@ from reasonrag.retrieval.dense.manifest import (
     put_in_place,
     write_manifest,
 )
+from reasonrag.retrieval.dense.vector_pieces import row_ranges
 from reasonrag.retrieval.lexical.analysis import ANALYSER, QUIET, Analyser, SimilarWords, bm25s
 from reasonrag.retrieval.lexical.bm25_writer import Postings
 from reasonrag.retrieval.ranking import LOADING, Ranked
@@ -61,8 +61,7 @@ class BM25Index:
         self._analyser = Analyser(manifest.languages)
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
-        """Rows that share a word with each query, or a similar one if they share none; best first, ties in corpus
-        order."""
+        """Rows that share a word with each query, or else a similar one; best first, ties in corpus order."""
         return [self._rank(query, depth) for query in queries]
 
     def searched(self, query: str) -> tuple[dict[str, float] | list[str], bool]:
@@ -102,17 +101,14 @@ def build_bm25(
     build lock.
 
     languages: of the corpus; none: those that `corpus build` wrote beside it, else those detected. Memory grows with
-    the vocabulary, and by about 30 bytes per passage. Runs that have the older index open keep it: files that are
-    memory-mapped are never overwritten. Raises InputError for a bad corpus (see `scan_corpus`) and if `directory`
-    cannot be written."""
+    the vocabulary, and by about 30 bytes per passage. Runs that have the older index open keep it: mapped files are
+    never overwritten. Raises InputError for a bad corpus (`scan_corpus`) and if `directory` cannot be written."""
     watcher = watcher or SilentWatcher()
-    if not corpus.is_file():
-        raise InputError(f"there is no corpus {corpus}")
     stat = corpus.stat()  # before reading: a change while reading must make the index stale
     unfinished = directory.with_name(f".{directory.name}.building")
     try:
         check_replaceable(directory, corpus, "bm25")
-        watcher.stage(READING, total=stat.st_size)
+        watcher.stage("reading the corpus", total=stat.st_size)
         scan = scan_corpus(corpus, advanced=watcher.reached, say=watcher.say)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()

@@ -81,8 +81,7 @@ class Postings(AbstractContextManager["Postings"]):
     ) -> None:
         """Write the index into `directory`, ready for `bm25s.BM25.load`.
 
-        advanced: called with the occurrences merged so far, out of `occurrences`. at_once: occurrences held while
-            merging.
+        advanced: called with how many of `occurrences` are merged. at_once: how many are held while merging.
         """
         for file in self._files:
             file.flush()

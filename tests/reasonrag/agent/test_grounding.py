@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import ActionType
-from reasonrag.agent.grounding import is_grounded, is_in_evidence, reports
+from reasonrag.agent.support import is_grounded, is_in_evidence, reports
 from reasonrag.data.corpus import Passage
 
 PASSAGES = (

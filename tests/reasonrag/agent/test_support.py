@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reasonrag.agent.grounding import is_in_evidence
-from reasonrag.agent.support import LONGEST_PIECE, MOST_PIECES, is_supported
+from reasonrag.agent.support import LONGEST_PIECE, MOST_PIECES, is_in_evidence, is_supported
 from reasonrag.data.corpus import Passage
 
 NATIONALITY = "Were Scott Derrickson and Ed Wood of the same nationality?"

@@ -22,7 +22,7 @@ from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, score_of
 from reasonrag.llm.journal import Journal
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.run.models import Models
+from reasonrag.run.session import Models
 from reasonrag.web.server import listening
 from tests.helpers.scripted_model import ScriptedModel
 

@@ -175,14 +175,12 @@ def test_an_index_whose_corpus_is_gone_or_changed_is_not_opened(change: Callable
     ("corpus", "index", "message"),
     [
         (b'{"id": "p0", "contents": "?\\n!! ..."}', "index", r"corpus\.jsonl has no searchable words"),
-        (None, "index", r"there is no corpus .*corpus\.jsonl"),
         (b'{"id": "p0", "contents": "a fish"}', "corpus.jsonl/index", "cannot write .*Choose another place for it"),
     ],
 )
-def test_what_makes_no_index_is_refused(corpus: bytes | None, index: str, message: str, tmp_path: Path) -> None:
-    """Signs alone, nothing, and a path below a regular file; nothing is created."""
-    if corpus:
-        (tmp_path / "corpus.jsonl").write_bytes(corpus)
+def test_what_makes_no_index_is_refused(corpus: bytes, index: str, message: str, tmp_path: Path) -> None:
+    """Signs alone, and a path below a regular file; nothing is created."""
+    (tmp_path / "corpus.jsonl").write_bytes(corpus)
     with pytest.raises(InputError, match=message):
         build_bm25(tmp_path / "corpus.jsonl", tmp_path / index)
     assert not (tmp_path / "index").exists()

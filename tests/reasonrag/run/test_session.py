@@ -23,8 +23,7 @@ from reasonrag.llm.journal import Journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import SessionTally, SilentWatcher
 from reasonrag.run.failures import MOST_NOTED, FailureLog
-from reasonrag.run.models import Models
-from reasonrag.run.session import Session
+from reasonrag.run.session import Models, Session
 from tests.helpers.scripted_model import ScriptedModel
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=8)

@@ -26,11 +26,11 @@ from reasonrag.llm.endpoint.address_behaviour import DISPENSABLE
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.endpoint.endpoint import MAX_GIVEN_UP, MAX_REJECTED, CallFailure, EndpointModel, Limits
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
-from reasonrag.llm.endpoint.retries import MAX_ATTEMPTS
+from reasonrag.llm.endpoint.trouble import MAX_ATTEMPTS
 from reasonrag.llm.journal import Journal, JournaledModel
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.reasoning import without_reasoning
-from reasonrag.run.models import Models
+from reasonrag.run.session import Models
 from reasonrag.settings import fields_of_a_body
 from reasonrag.web.server import listening
 from tests.endpoints.behaviour import EndpointBehaviour

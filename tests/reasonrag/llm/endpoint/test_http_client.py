@@ -38,8 +38,13 @@ from reasonrag.llm.endpoint.http_client import (
     completions_of,
     most_bytes_of_answer,
 )
-from reasonrag.llm.endpoint.retries import error_cause, error_message, is_endpoint_failure, is_retryable
-from reasonrag.llm.endpoint.trouble import is_account_refused
+from reasonrag.llm.endpoint.trouble import (
+    error_cause,
+    error_message,
+    is_account_refused,
+    is_endpoint_failure,
+    is_retryable,
+)
 from reasonrag.redaction import redact
 from reasonrag.web.client import retry_after
 

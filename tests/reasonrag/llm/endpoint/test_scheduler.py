@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reasonrag.errors import CapReached, Interrupted
 from reasonrag.llm.endpoint.rate_limits import FAILURES_TO_OPEN, HEADROOM, Pace, Rate, Sent
-from reasonrag.llm.endpoint.scheduler import LOAD_BOUND, RequestScheduler, RequestSlot
+from reasonrag.llm.endpoint.scheduler import LOAD_BOUND, RequestScheduler
 
 
 async def settle() -> None:
@@ -30,7 +30,7 @@ class Crowd:
 
     def __init__(self, scheduler: RequestScheduler) -> None:
         self.scheduler = scheduler
-        self.slots: list[RequestSlot] = []
+        self.slots: list[Sent] = []
         """Those that were given, in order; `over` once they have ended."""
         self.served: list[int] = []
         """The tasks that they were given to."""

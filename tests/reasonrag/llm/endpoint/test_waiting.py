@@ -15,8 +15,7 @@ import pytest
 from aiohttp import web
 
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, WaitTooLong
-from reasonrag.llm.endpoint.retries import MAX_ATTEMPTS
-from reasonrag.llm.endpoint.trouble import clock_time
+from reasonrag.llm.endpoint.trouble import MAX_ATTEMPTS, clock_time
 from reasonrag.web.client import LONGEST_RETRY_AFTER_S, retry_after
 from tests.reasonrag.llm.endpoint.test_endpoint import (
     Handler,

@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
-from reasonrag.retrieval.dense.build_watcher import row_ranges
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, load_encoder
 from reasonrag.retrieval.dense.index import DenseIndex
 from reasonrag.retrieval.dense.manifest import DenseManifest, read_manifest
-from reasonrag.retrieval.dense.vector_pieces import ENCODED, PIECE, VECTORS, StoredVectors, VectorWriter
+from reasonrag.retrieval.dense.vector_pieces import ENCODED, PIECE, VECTORS, StoredVectors, VectorWriter, row_ranges
 from reasonrag.retrieval.index import index_check
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.opening import open_index

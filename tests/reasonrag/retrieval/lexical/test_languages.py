@@ -14,7 +14,7 @@ import pytest
 
 from reasonrag.data.documents.language import recorded_languages
 from reasonrag.errors import InputError
-from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
+from reasonrag.progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.manifest import read_manifest, write_manifest
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.opening import IndexPlace, open_index, open_index_places
