@@ -92,13 +92,9 @@ def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
     )
     if judged := pair.preferences:
         yield _judged(judged, pair)
-    outcomes = pair.outcomes
-    style = f"{outcomes.style_wins:,} wins and {outcomes.style_losses:,} losses have equal cover-EM"
-    style = (
-        style
-        if pair.decided_by == "em"
-        else "EM does not decide: a question has no gold answers, or no answer equals one"
-    )
+    outcomes, style = pair.outcomes, "EM does not decide: a question has no gold answers, or no answer equals one"
+    if pair.decided_by == "em":
+        style = f"{outcomes.style_wins:,} wins and {outcomes.style_losses:,} losses have equal cover-EM"
     of_choices = f" Accuracy: {mcnemar_text(pair.tests['accuracy'])}." if "accuracy" in pair.tests else ""
     name = METRICS[pair.decided_by].name
     yield (
