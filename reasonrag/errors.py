@@ -99,8 +99,7 @@ class CapReached(RunStopped):
         enough = f"{2 * needed:.2f}" if cap == "max_cost" else f"{2 * needed:.0f}"
         flag = f"--{cap.replace('_', '-')}"
         super().__init__(f"{flag}: {message}; the next request could cross it")
-        self.cap = cap
-        self.raised: dict[str, str] = {flag: enough}
+        self.cap, self.raised = cap, {flag: enough}
 
 
 class WaitTooLong(RunStopped):
@@ -124,6 +123,7 @@ class DegenerateRun(RunStopped):
 
     def __init__(self, sign: str) -> None:
         super().__init__(f"{sign}. To continue anyway: --abort-degenerate 0")
+        self.raised = {"--abort-degenerate": "0"}
 
 
 class EndpointLost(RunStopped):

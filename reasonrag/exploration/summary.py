@@ -18,7 +18,7 @@ from preference.candidate_records import is_training_split
 from preference.export.summary import SUMMARY
 from preference.records import OF_THE_STATE, AbsentIfNone, shared_fields
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed, judge_agrees, poor_judge
-from reasonrag.errors import CapReached, DegenerateRun, InputError, RunStopped
+from reasonrag.errors import CapReached, InputError, RunStopped
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.files import FAILURES, ROLLOUTS, read_record
 from reasonrag.llm.endpoint.prompt_window import CUT_WARNING, recorded_cut
@@ -30,6 +30,7 @@ from reasonrag.rendering import (
     Shown,
     Table,
     counted,
+    counts_text,
     dollars_or_unknown,
     next_command,
     tokens_text,
@@ -71,13 +72,10 @@ class StopReason(BaseModel):
     @classmethod
     def of(cls, stopped: RunStopped, run: Path | None = None) -> StopReason:
         """run: the directory that was explored, perhaps a rank's, whose part of a cap is not raised."""
-        raised = {"--abort-degenerate": "0"} if isinstance(stopped, DegenerateRun) else {}
-        message, instead = str(stopped), ""
-        if isinstance(stopped, CapReached):
-            raised = stopped.raised
-            if whole := whole_of(run) if run else None:
-                raised, instead = {}, f"reasonrag merge {shlex.quote(str(whole))}"
-                message += ". It was this rank's part; when all have ended, merge says what is left of the cap"
+        raised, message, instead = stopped.raised or {}, str(stopped), ""
+        if isinstance(stopped, CapReached) and run and (whole := whole_of(run)):
+            raised, instead = {}, f"reasonrag merge {shlex.quote(str(whole))}"
+            message += ". It was this rank's part; when all have ended, merge says what is left of the cap"
         return cls(cause=stopped.cause, message=message, raise_cap=raised, instead=instead)
 
 
@@ -330,7 +328,7 @@ class RunCounts:
             if (many := sum(cut.values())) > MANY_CUT * (self.usage.calls - self.usage.repairs):
                 teacher = ". Those that loop need a larger teacher" if "loop" in cut else ""
                 replies = "1 reply" if many == 1 else f"{many:,} replies"
-                advice = f"({_shown(cut)}): raise it, in another --run{teacher}"
+                advice = f"({counts_text(cut)}): raise it, in another --run{teacher}"
                 found.append(f"{replies} reached --max-reply-tokens {max_tokens} {advice}")
         found += nothing_found(self.empty_searches, self.searches, "searches")
         found += states_that_ended(self.parse_failures, self.done, "which counts nowhere")
@@ -355,12 +353,8 @@ def states_that_ended(causes: Mapping[str, int], questions: int, so: str) -> lis
     if not ended:
         return []
     paths, helps = counted(ended.total(), "path"), AGAINST[ended.most_common(1)[0][0]]
-    fact = f"{paths} of {counted(questions, 'question')} ended without a reply ({_shown(ended)}), {so}"
+    fact = f"{paths} of {counted(questions, 'question')} ended without a reply ({counts_text(ended)}), {so}"
     return [f"{fact}: {helps}; see docs/troubleshooting/replies.md#states-that-end"]
-
-
-def _shown(causes: Mapping[str, int]) -> str:
-    return ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in causes.items())
 
 
 def mean(total: float, count: int) -> float | None:
