@@ -7,7 +7,7 @@ Trees, sessions, file formats and endpoints are decided elsewhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,7 +42,7 @@ from reasonrag.run_config import has_answers, recorded_effort
 from reasonrag.settings import EffortName, resolve
 from reasonrag.signatures import public_call
 
-Launch: TypeAlias = Callable[[GenerateSettings, Watcher], Awaitable[RunSummary]]
+Launch: TypeAlias = Callable[[GenerateSettings, Watcher], Coroutine[Any, Any, RunSummary]]
 """Has a run explored by ranks elsewhere, and merges them. Raises as `explore` does."""
 
 
