@@ -126,10 +126,8 @@ def upload(
     api, done = HfApi(), UploadResult()
     with explained_errors(repo, done, kind):
         info = _open_repository(api, repo, kind, private=private, say=say)
-        done.private, done.url = (
-            bool(info.private),
-            f"{api.endpoint}/{'' if kind.name == 'model' else f'{kind.name}s/'}{repo}",
-        )
+        done.private = bool(info.private)
+        done.url = f"{api.endpoint}/{'' if kind.name == 'model' else f'{kind.name}s/'}{repo}"
         there = api.list_repo_files(repo, revision=info.sha, repo_type=kind.name)
         gone = [path for path in there if kind.is_ours(path) and path not in paths]
         others = [path for path in there if path not in (*paths, *gone, OF_THE_HUB)]
