@@ -577,7 +577,6 @@ class Search(Generic[P]):
             value *= self._level_discount
 
     def _back_up_answer(self, node: Node[P]) -> None:
-        """A visit of an answer that is a node."""
         self._back_up(node, self.tree.counting(node), self._reward(_last_step(node), node.depth))
 
     def _reward(self, last: Step[P], steps: int) -> float | None:

@@ -141,9 +141,6 @@ def _escaped(character: str, form: str, kept: str | None) -> str:
     return "".join(form.format(code) for code in codes)
 
 
-# -- addresses ---------------------------------------------------------------------------------------------------
-
-
 def keep_secret(address: str) -> None:
     """Redact the password and the query values of an address from now on."""
     _of_given_addresses.update(_secrets_of_address(address))

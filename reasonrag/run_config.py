@@ -264,7 +264,6 @@ def config_hash(decides_answers: dict[str, Any]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the software that made the results."""
     packages = ("reasonrag", "openai", "bm25s", "pydantic", "genai-prices")
     return {"python": platform.python_version()} | installed_versions(packages)
 

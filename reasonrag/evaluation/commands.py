@@ -10,6 +10,8 @@ import typer
 from reasonrag.errors import Interrupted
 from reasonrag.evaluation.settings import AskSettings, CompareSettings, EvaluateSettings
 from reasonrag.options import FAILED, Json, options, print_result
+from reasonrag.rendering import Line
+from reasonrag.terminal import TerminalWatcher
 
 
 @options(EvaluateSettings, example="reasonrag evaluate --dataset hotpotqa --model saves/h --run evals/h")
@@ -22,7 +24,6 @@ def evaluate(*, as_json: Json = False, **flags: Any) -> None:
     """
     from reasonrag.evaluation.evaluate import evaluate as evaluate_run
     from reasonrag.evaluation.pages.report_page import evaluation_parts
-    from reasonrag.terminal import TerminalWatcher
 
     report = evaluate_run(watcher=TerminalWatcher(), **flags)
     print_result(report, evaluation_parts(report), as_json=as_json)
@@ -47,7 +48,6 @@ def ask(
     """
     from reasonrag.evaluation.ask import ask as ask_once
     from reasonrag.evaluation.ask import show_step
-    from reasonrag.terminal import TerminalWatcher
 
     told: dict[str, Any] = {} if as_json else {"told": show_step}
     try:
@@ -76,8 +76,6 @@ def compare(
     from reasonrag.evaluation.compare import compare_into
     from reasonrag.evaluation.comparison_report import COMPARISON
     from reasonrag.evaluation.pages.comparison_page import PAGE, comparison_parts
-    from reasonrag.rendering import Line
-    from reasonrag.terminal import TerminalWatcher
 
     comparison, written = compare_into(runs or [], flags, watcher=TerminalWatcher())
     wrote = Line(f"wrote {written / PAGE} and {COMPARISON}")

@@ -302,9 +302,6 @@ class _PairComparer:
             yield f"By {name}, {sides} are {said} within {shown.points:g} points {ends}."
 
 
-# -- what is said of it ----------------------------------------------------------------------------------------------
-
-
 def significant_direction(metric: str, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> int:
     """1 or -1 if a metric is significantly higher or lower, by its interval and by its test; else 0."""
     return deltas[metric].side if metric in tests and tests[metric] <= 1 - COMPARISON_LEVEL else 0

@@ -86,9 +86,6 @@ def capitalized(name: str) -> str:
     return name[0].upper() + name[1:]
 
 
-# -- one question ------------------------------------------------------------------------------------------------------
-
-
 def score_attempt(
     question: Question,
     attempt: Attempt,
@@ -145,9 +142,6 @@ def _of_answer(score: Callable[[str, Sequence[str]], float], prediction: Predict
     if prediction.answer is None:
         return 0.0
     return score(in_words(prediction.question, prediction.answer), prediction.golden_answers)
-
-
-# -- many questions ----------------------------------------------------------------------------------------------------
 
 
 def metric_means(predictions: Iterable[Prediction]) -> dict[str, MetricMean]:

@@ -133,7 +133,6 @@ class Plan:
         say: Callable[[str], None],
         before_building: Sequence[Callable[[], Awaitable[object]]] = (),
     ) -> Retriever:
-        """See `open_retriever`."""
         named, top_k = bool(self.questions.corpus), self.reading.top_k
         return await open_retriever(
             self.retrieval, corpus, opened, named=named, top_k=top_k, say=say, before_building=before_building
@@ -192,7 +191,6 @@ class Plan:
         return RunConfig.of(decides_answers, operational)
 
     def identity(self, source: QuestionFile, config_hash: str) -> RunIdentity:
-        """The run's fields in every record."""
         return RunIdentity(
             dataset=source.dataset,
             split=source.split,

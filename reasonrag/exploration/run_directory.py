@@ -74,7 +74,6 @@ class RunDirectory:
         return question_id in self._lines and self._lines[question_id][2]
 
     def tree(self, question_id: str) -> RolloutRecord:
-        """The tree of a question that is done."""
         start, length, _ = self._lines[question_id]
         self._rollouts.seek(start)
         return parse_rollout(self._rollouts.read(length), where=f"{self.rollouts_path}, byte {start:,}")

@@ -32,8 +32,6 @@ _SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<
 
 @dataclass(frozen=True)
 class DatasetCardFacts:
-    """What the card is filled from."""
-
     repo: str
     inventory: DatasetInventory
     audit: AuditReport
@@ -56,7 +54,6 @@ def render_dataset_card(facts: DatasetCardFacts) -> str:
 
 
 def front_matter(facts: DatasetCardFacts) -> str:
-    """The YAML front matter that the Hub reads."""
     from huggingface_hub import DatasetCardData  # publish has made sure that it is there
 
     configs = [
@@ -120,9 +117,6 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
     }
 
 
-# -- tables ----------------------------------------------------------------------------------------------------
-
-
 def _facts(facts: DatasetCardFacts) -> list[tuple[str, object]]:
     inventory, summary = facts.inventory, facts.inventory.summary
     train, validation = map(inventory.rows_of, SPLITS)
@@ -160,9 +154,6 @@ def _rows(values: Mapping[str, Any]) -> Iterator[tuple[Verbatim, str]]:
 def _in_words(value: object) -> str:
     """An entry of a list; of a split that was not compared its name, and why."""
     return f"{value.get('name')}: {value.get('reason')}" if isinstance(value, dict) else str(value)
-
-
-# -- facts -----------------------------------------------------------------------------------------------------
 
 
 def _names(names: Sequence[str]) -> Verbatim:

@@ -49,8 +49,6 @@ class UploadResult(BaseModel):
 
 
 class PublishedFile(BaseModel):
-    """A file of the repository on the Hub."""
-
     path: str
     bytes: int
 
