@@ -119,9 +119,7 @@ def _check_same_data(one: EvaluationRun, other: EvaluationRun) -> None:
         raise InputError(f"{one.path} is an evaluation on {ours}, {other.path} on {theirs}: not comparable")
     for id_, mine in one.predictions.items():
         its = other.predictions.get(id_)
-        if its is None:
-            continue
-        if (mine.question, mine.golden_answers) != (its.question, its.golden_answers):
+        if its and (mine.question, mine.golden_answers) != (its.question, its.golden_answers):
             raise InputError(
                 f"question {id_!r} or its golden answers are not the same in {other.path} and {one.path}, so the two "
                 "cannot be compared; evaluate both on the same file"

@@ -1,8 +1,7 @@
 """`reasonrag compare`: paired comparison of evaluations on the same questions.
 
 Decides what is compared with what (every condition with the first), and how a difference is put into a sentence. What
-may be compared is decided in `comparability`, intervals and tests in `significance`, the files in `comparison_report`
-and `pages.comparison_page`.
+may be compared is decided in `comparability`, intervals and tests in `significance`, the files in `comparison_report`.
 """
 
 from __future__ import annotations
@@ -23,15 +22,16 @@ from reasonrag.evaluation.comparability import Condition, common_questions, comp
 from reasonrag.evaluation.comparison_report import (
     COMPARISON,
     OF_PARTS,
+    PAGE,
     Comparison,
     ComparisonPart,
     ComparisonVerdict,
     ConditionSummary,
     PairedComparison,
     WinLossCounts,
+    render_comparison,
 )
 from reasonrag.evaluation.judges.pairwise import PairwiseJudge, PairwiseJudgements, Preferences, judge_pairs
-from reasonrag.evaluation.pages.comparison_page import PAGE, render_comparison
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.reported_metrics import METRICS, capitalized
 from reasonrag.evaluation.settings import CompareSettings

@@ -31,7 +31,7 @@ from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.hermes import check_notation
-from reasonrag.llm.model_spec import ModelSpec, check_prices, model_name
+from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT
 from reasonrag.llm.prices import SELF_HOSTED
@@ -244,9 +244,7 @@ def _teacher_name(settings: GenerateSettings) -> str:
             f"no teacher: set {KEY_VARIABLE} to use {DEFAULT_TEACHER}, or give --model NAME and --base-url URL, or "
             "--model offline (extractive, free)"
         )
-    of_atlas = settings.part(QuestionSettings).of_atlas
-    known = settings.model or of_atlas
-    return model_name(settings.part(ModelSettings), of_atlas=of_atlas) if known else DEFAULT_TEACHER
+    return settings.model or (OFFLINE if settings.part(QuestionSettings).of_atlas else DEFAULT_TEACHER)
 
 
 def _find_rule(recipe: Recipe, rubric: Path | None, function: OutcomeFunction | None) -> OutcomeRule:
