@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
-from preference.export.private_files import INDENTED, write_file
+from preference.export.private_files import write_file, write_json
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
@@ -133,7 +132,7 @@ def compare_into(
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_file(out / PAGE, render_comparison(comparison).encode())
-        write_file(out / COMPARISON, orjson.dumps(mask_secrets_in(record, secrets()), option=INDENTED))
+        write_json(out / COMPARISON, mask_secrets_in(record, secrets()))
     except OSError as error:
         raise InputError(f"cannot write the comparison to {out}: {error.strerror}; choose another --out") from error
     return comparison, out

@@ -278,9 +278,6 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
     return judged.second(own, name, name_flag="--judge", key_variable=key).likeliest("judge")
 
 
-# -- settings that no flag gives: of the training --------------------------------------------------------------
-
-
 def asked_as_trained(
     settings: AnyAskSettings, sources: Sequence[tuple[Path, Provenance]], allowed: Collection[str] = ()
 ) -> tuple[AnyAskSettings, str | None]:

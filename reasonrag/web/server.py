@@ -369,9 +369,6 @@ def _in_url(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-# -- logging -----------------------------------------------------------------------------------------------------
-
-
 def log_line(text: str) -> str:
     """Untrusted text as one log line: redacted, cut, without control characters."""
     return one_line(excerpt(text, MOST_LOGGED))
