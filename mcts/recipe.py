@@ -58,9 +58,8 @@ class Recipe(Configuration):
     """What a reply is that cannot be read: an answer of quality 0, or an end of unknown quality, which has no reward
     and counts nowhere."""
     forced_answers: Literal["counted", "missing", "none"] = later("counted")
-    """What an answer is that the agent had to give as its steps were spent: one like others, or of unknown quality, as
-    for the published builder, which does not see it. None: the last turn is like others, and a path without an answer
-    has quality 0."""
+    """An answer that the agent had to give as its steps were spent is one like others, or of unknown quality, as for
+    the published builder, which does not see it. None: the last turn is like others; without an answer quality is 0."""
     repairs_count: bool = later(default=False)
     """Treat the reply to a repair turn like any other sample of its state."""
     greedy_continuations: bool = later(default=False)

@@ -22,8 +22,7 @@ Item = TypeVar("Item")
 
 
 async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
-    """Run all; the results in order. The first failure is raised and cancels the others, so that no request is
-    wasted."""
+    """Run all; the results in order. The first failure is raised and cancels the others: no request is wasted."""
     if len(work) <= 1:
         return [await each for each in work]
     try:

@@ -162,8 +162,7 @@ class UploadStopped(RunStopped):
 
 @contextmanager
 def needs_extra(extra: str, what: str, otherwise: str = "") -> Iterator[None]:
-    """Imports packages of an extra. Raises InputError saying how to install it: `what` needs it, do that or
-    `otherwise`."""
+    """Imports packages of an extra. Raises InputError: `what` needs it, and how to install it, or do `otherwise`."""
     try:
         yield
     except ImportError as error:

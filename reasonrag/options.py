@@ -46,8 +46,7 @@ def options(*models: type[Settings], without: Collection[str] = (), example: str
     """Give a command that takes `**flags` a flag for each setting of the models that is not in `without`.
 
     A flag that is not given is None or an empty list, and leaves the setting to `settings.resolve`, which also checks
-    every value. Where two models have a setting of one name, the first model's counts. example: a command line, for
-    the end of the help.
+    every value. Where two models have a setting of one name, the first counts. example: for the end of the help.
     """
 
     def with_options(command: Command) -> Command:

@@ -110,8 +110,7 @@ def is_secret(name: str, value: str) -> bool:
 
 @lru_cache(maxsize=256)
 def spellings(secret: str) -> frozenset[str]:
-    """A secret as it is and as servers may echo it: URL-encoded, in base64, escaped for HTML or JSON. Empty for one
-    that is shorter than SHORTEST."""
+    """A secret and how servers may echo it: URL-encoded, in base64, escaped for HTML or JSON. None below SHORTEST."""
     if len(secret) < SHORTEST:
         return frozenset()
     found = {secret, quote_plus(secret, errors="replace"), escape(secret), escape(secret, quote=False)}

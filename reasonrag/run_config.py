@@ -1,7 +1,6 @@
 """config.json of a run or an evaluation: what decided its answers, and what a changed configuration is.
 
-Decides which keys other stages read, and that the others are kept as they are written. Does not know what the settings
-mean: plain values only.
+Decides which keys other stages read, and that others are kept as written. Knows values, not what they mean.
 """
 
 from __future__ import annotations

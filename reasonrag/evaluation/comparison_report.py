@@ -1,8 +1,7 @@
 """The record of `compare.json`: how conditions differ on their common questions, and the verdict; and what it shows.
 
 Decides the file's fields and the verdicts: a gain counts only if cover-EM gains too, because exact match alone also
-rises when a model merely words its answers like the golden ones. Computes nothing: the terminal and `compare.md` show
-what the record says.
+rises when a model merely words its answers like the golden ones. Computes nothing.
 """
 
 from __future__ import annotations

@@ -75,10 +75,9 @@ METRICS = {
         "tokens read by the critic", lambda each: each.critic.prompt_tokens if each.critic else None, counts=True
     ),
 }
-"""Every metric by its name in records, in the order in which they are shown. preference: of two answers to a question,
-by compare --judge; no answer has it by itself. judge_agrees: see `agent.outcomes`. no_answer (nothing to score),
-malformed (a reply could not be parsed, even after its repair turn) and repaired (the repair turn mended a reply)
-average to shares of questions."""
+"""By their names in records, in the order shown. preference: of two answers, by compare --judge; no answer has it by
+itself. judge_agrees: see `agent.outcomes`. no_answer (nothing to score), malformed (a reply could not be parsed, even
+after its repair turn) and repaired (that mended a reply) average to shares of questions."""
 
 
 def capitalized(name: str) -> str:

@@ -1,7 +1,6 @@
 """What a run of `generate` explores, and with what: the records of its settings, held against each other.
 
-Decides which settings make no sense together, and what `config_hash` covers. Does not know how a tree is searched, nor
-what a session does.
+Decides which settings exclude each other, and what `config_hash` covers. Knows neither searches nor sessions.
 """
 
 from __future__ import annotations
@@ -204,8 +203,7 @@ class Plan:
 
 
 def lacks_teacher(settings: GenerateSettings) -> bool:
-    """Whether the settings name no teacher and the default one has no key. Raises InputError for an unknown data
-    set."""
+    """Whether no teacher is named and the default one has no key. Raises InputError for an unknown data set."""
     questions = settings.part(QuestionSettings)
     check_names(questions)
     return not (settings.model or questions.of_atlas or os.environ.get(KEY_VARIABLE))

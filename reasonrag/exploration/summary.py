@@ -230,9 +230,8 @@ def added_up(
     stopped: StopReason | None,
     refused: dict[str, list[str]] | None = None,
 ) -> RunSummary:
-    """Counts of these rollouts, with the numbers of the ranks' last sessions added up; ranks that were killed before
-    they wrote any are left out. refused: by endpoints of all ranks, where it is known. Raises InputError where none is
-    left."""
+    """Counts of these rollouts, with the sums of the ranks' last sessions, but for ranks that were killed before they
+    wrote any. refused: by endpoints of all ranks, where it is known. Raises InputError where no rank is left."""
     advice = "Restore it, or run the rank again"
     parts = [found for each in folders if (found := read_record(each / SUMMARY, RunSummary, advice))]
     if not parts:
@@ -362,7 +361,6 @@ def mean(total: float, count: int) -> float | None:
 
 
 def counted_ends(rollout: RolloutRecord) -> list[FinalScore]:
-    """The ends of the continuations, each once: of those that count for the root, or of all where none can, as another
-    model took over from a step."""
+    """The ends of continuations, each once: those that count for the root, or all where another model took over."""
     of_the_root = rollout.nodes[0].rollouts if rollout.nodes else []
     return rollout.ends if rollout.value_usage is not None and not of_the_root else of_the_root

@@ -116,8 +116,7 @@ def upload(
 
     private: None leaves a repository as visible as it is; a new one is private.
 
-    Raises UploadStopped if the upload fails, with what is there and who can see it; ReasonragError if the repository
-    is unsuitable.
+    Raises UploadStopped with what is there and who can see it; ReasonragError if the repository is unsuitable.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
@@ -178,8 +177,7 @@ def _open_repository(
 
 @contextmanager
 def explained_errors(repo: str, done: UploadResult, kind: RepositoryKind) -> Iterator[None]:
-    """Turns any error of the Hub's client into a message that a user can act on: what is on the Hub now, and who can
-    see it."""
+    """Turns any error of the Hub's client into a message with what is on the Hub now, and who can see it."""
     from huggingface_hub.errors import LocalTokenNotFoundError
 
     try:

@@ -74,8 +74,7 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 
 def most_connections() -> int:
-    """MOST_CONNECTIONS, or less if the limit of descriptors (`ulimit -n`) is low: a quarter of them, and at least
-    DESCRIPTORS_KEPT, stay free."""
+    """MOST_CONNECTIONS, or less if `ulimit -n` is low: a quarter of it, and at least DESCRIPTORS_KEPT, stays free."""
     try:
         import resource
     except ImportError:  # Windows

@@ -63,9 +63,8 @@ async def adaptive_rag(at: BaselineAttempt) -> str | None:
     """Adaptive-RAG, prompted: one reply says how much a question needs, and another method answers it (arXiv
     2403.14403). A route that cannot be read ends the attempt without an answer.
 
-    Departures from the publication: there a T5 model, trained on which method answered which question, chooses, here
-    the evaluated model itself is asked, as the name tells; the methods behind it depart from their own publications as
-    they say.
+    Departures: there a T5 model chooses, trained on which method answered which question, here the evaluated model
+    itself, as the name tells; the methods behind it depart from their own publications as they say.
     """
     reply = await at.ask("route", at.prompt("adaptive-rag-prompted"), ("route",), check=_known_route)
     if isinstance(reply.content, ParseError):
@@ -128,8 +127,7 @@ def conditions_of_method(method: MethodChoice, asked: EvaluationConditions) -> E
 def method_identity(
     method: MethodChoice, prompts: Prompts, baselines: BaselinePrompts, critic: str | None = None
 ) -> dict[str, Any]:
-    """What decides a method's answers beside questions, retriever, model, sampling and seed: for the configuration.
-    critic: its name."""
+    """What decides a method's answers beside questions, retriever, model, sampling and seed. critic: its name."""
     asked: dict[str, Any] = {"max_steps": method.steps} | ({} if method.repair else {"repair": False})
     asked |= {"vote": method.vote} if method.vote else {}
     asked |= {"best_of": method.best_of, "critic": critic} if critic else {}
