@@ -20,17 +20,17 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
-    "mcts": 1618,
+    "mcts": 1602,
     "preference": 5350,
-    "hall": 3892,
+    "hall": 3850,
     "agent": 3227,
     "critics": 1124,
     "curation": 5498,
     "data": 3554,
-    "evaluation": 4227,
-    "exploration": 2660,
+    "evaluation": 4143,
+    "exploration": 2635,
     "llm": 5128,
-    "publishing": 1409,
+    "publishing": 1375,
     "retrieval": 3770,
     "run": 780,
     "scale": 566,
