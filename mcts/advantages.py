@@ -105,8 +105,7 @@ ADVANTAGES: Mapping[str, Advantage] = {
 
 
 def z_scores(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """(value - mean) / (standard deviation + EPSILON), both by weight, over what is there (no n - 1). Exactly 0 where
-    all values are equal."""
+    """(value - mean) / (standard deviation + EPSILON), by weight and without n - 1; exactly 0 where all are equal."""
     if len({*values}) == 1:
         return [0.0] * len(values)
     centred = _less_the_mean(values, weights)

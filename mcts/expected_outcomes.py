@@ -108,8 +108,7 @@ class Estimates:
 
 
 def _pooled(own: Estimate, others: Iterable[tuple[Estimate, float]]) -> Estimate | None:
-    """The joint estimate of a step and of others that are or have one thing with it, each with the share of its
-    observations that counts."""
+    """The joint estimate of a step and others that equal or overlap it, each by the share of its draws that counts."""
     observations = 1.0 * own.observations
     mean, answers = observations * own.mean, own.answers
     for each, share in others:
@@ -122,8 +121,7 @@ def _pooled(own: Estimate, others: Iterable[tuple[Estimate, float]]) -> Estimate
 
 def _mean(parts: Iterable[tuple[Estimate, int]]) -> Estimate | None:
     """The mean over different steps, weighted by draws. Its variance is that of a weighted mean (Kish): copies of a
-    step add weight but no information, and however much was explored below a draw, it remains one draw of this
-    state."""
+    step add weight but no information, and a draw is one draw, however much was explored below it."""
     draws, mean, spread, answers = 0, 0.0, 0.0, 0.0
     for part, weight in parts:
         draws += weight

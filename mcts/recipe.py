@@ -58,9 +58,8 @@ class Recipe(Configuration):
     """What a reply is that cannot be read: an answer of quality 0, or an end of unknown quality, which has no reward
     and counts nowhere."""
     forced_answers: Literal["counted", "missing", "none"] = later("counted")
-    """What an answer is that the agent had to give as its steps were spent: one like others, or of unknown quality, as
-    for the published builder, which does not see it. None: the last turn is like others, and a path without an answer
-    has quality 0."""
+    """An answer that the agent had to give as its steps were spent is one like others, or of unknown quality, as for
+    the published builder, which does not see it. None: the last turn is like others; without an answer quality is 0."""
     repairs_count: bool = later(default=False)
     """Treat the reply to a repair turn like any other sample of its state."""
     greedy_continuations: bool = later(default=False)
@@ -79,34 +78,29 @@ class Recipe(Configuration):
         """Refuse a value that the search does not use: it would look as if it had an effect."""
         search = self.search
         continues = search.valuation == "continuation"
-        wrong = {
-            "search.exploration is c of uct, puct and unit_puct; with selection mixed, chain or group it is 0": (
-                search.selection not in SCORES and search.exploration != 0
-            ),
-            "search.root_siblings and search.resamples go with selection mixed": (
-                search.selection != "mixed" and (search.root_siblings is not None or search.resamples > 0)
-            ),
-            "search.continuations is 1 unless search.valuation is continuation": (
-                search.continuations > 1 and not continues
-            ),
-            "search.continuations and search.group are 1 with greedy_continuations: "
-            "at temperature 0 a second one would be the same": (
-                max(search.continuations, search.group or 1) > 1 and self.greedy_continuations
-            ),
-            "reward rank goes with search.valuation rank, and no other reward does": (
-                (self.reward == "rank") != (search.valuation == "rank")
-            ),
-            f"reward {self.reward} is a mean over continuations, so search.valuation is continuation": (
-                self.reward in ("spre", "spre_even") and not continues
-            ),
-            "search.alpha is 1 with reward rank, which has no discount": self.reward == "rank" and search.alpha != 1,
-            "judge_sees_gold needs a judge: outcome judge or rubric, or search.valuation score or rank": (
-                self.judge_sees_gold and not self.judged
-            ),
-        }
-        for message, holds in wrong.items():
-            if holds:
-                raise ValueError(message)
+        if search.selection not in SCORES and search.exploration != 0:
+            raise ValueError(
+                "search.exploration is c of uct, puct and unit_puct; with selection mixed, chain or group it is 0"
+            )
+        if search.selection != "mixed" and (search.root_siblings is not None or search.resamples > 0):
+            raise ValueError("search.root_siblings and search.resamples go with selection mixed")
+        if search.continuations > 1 and not continues:
+            raise ValueError("search.continuations is 1 unless search.valuation is continuation")
+        if max(search.continuations, search.group or 1) > 1 and self.greedy_continuations:
+            raise ValueError(
+                "search.continuations and search.group are 1 with greedy_continuations: "
+                "at temperature 0 a second one would be the same"
+            )
+        if (self.reward == "rank") != (search.valuation == "rank"):
+            raise ValueError("reward rank goes with search.valuation rank, and no other reward does")
+        if self.reward in ("spre", "spre_even") and not continues:
+            raise ValueError(f"reward {self.reward} is a mean over continuations, so search.valuation is continuation")
+        if self.reward == "rank" and search.alpha != 1:
+            raise ValueError("search.alpha is 1 with reward rank, which has no discount")
+        if self.judge_sees_gold and not self.judged:
+            raise ValueError(
+                "judge_sees_gold needs a judge: outcome judge or rubric, or search.valuation score or rank"
+            )
         return self
 
 

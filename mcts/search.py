@@ -49,14 +49,12 @@ class Configuration(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def later(default: Any, **limits: Any) -> Any:
-    """A later field, absent from what is written while it has its default: runs of those who do not use it keep their
-    hash."""
+    """A later field, which is not written while it has its default: runs that do not use it keep their hash."""
     return Field(default=default, exclude_if=lambda value: value == default, **limits)
 
 
 class SearchConfig(Configuration):
-    """Everything about a search that is not the policy: which state is gone on with, how steps are valued, and when the
-    search ends."""
+    """All of a search but the policy: which state is gone on with, how steps are valued, and when the search ends."""
 
     selection: Literal["uct", "puct", "unit_puct", "mixed", "chain", "group"]
     """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
@@ -346,8 +344,7 @@ class Search(Generic[P]):
         )
 
     def _affordable_siblings(self, node: Node[P], wave: Sequence[Work]) -> int:
-        """How many siblings to sample in a selected state: the missing ones, as far as valuing them is affordable
-        too."""
+        """How many siblings to sample in a selected state: the missing ones, as far as their values are affordable."""
         missing, _ = self._wanted_draws(node)
         left = self._calls_left(wave)
         affordable = left - self.calls_per_value if self._one_value else left / (1 + self.calls_per_value)
@@ -395,8 +392,7 @@ class Search(Generic[P]):
         return wave
 
     def _one_of_each_state(self, nodes: Sequence[Node[P]]) -> list[Node[P]]:
-        """One unvalued step of each state, drawn by the seed. An answer among them is backed up at once: its value is
-        known."""
+        """One unvalued step of each state, drawn by the seed. An answer, whose value is known, is backed up at once."""
         by_state: defaultdict[int, list[Node[P]]] = defaultdict(list)
         for node in nodes:
             if not node.visits and node.parent_id is not None:
@@ -561,8 +557,7 @@ class Search(Generic[P]):
     # -- bookkeeping ---------------------------------------------------------------------------
 
     def _back_up(self, last: Node[P], counting: Iterable[Node[P]], value: float | None) -> None:
-        """Count a visit of `last` and every node above it, and the value for the nodes in `counting`. None (unknown) is
-        a visit that changes no mean."""
+        """Count a visit of `last` and all nodes above, and the value for those in `counting`; None changes no mean."""
         apart = False
         for node in self.tree.path_up(last):
             node.visits += 1
@@ -577,7 +572,6 @@ class Search(Generic[P]):
             value *= self._level_discount
 
     def _back_up_answer(self, node: Node[P]) -> None:
-        """A visit of an answer that is a node."""
         self._back_up(node, self.tree.counting(node), self._reward(_last_step(node), node.depth))
 
     def _reward(self, last: Step[P], steps: int) -> float | None:

@@ -107,8 +107,7 @@ def after_progress(expected: float, progress: float | None) -> float:
 
 
 def gain_per_reply(expected: float, *, steps_left: float) -> float:
-    """Expected disagreement that one more draw in a state brings for each reply it costs: the step itself and the
-    `steps_left` from it to an answer."""
+    """Expected disagreement that a draw brings for each reply it costs: the step, and the `steps_left` to an answer."""
     return disagreement(expected) / (1 + max(1.0, steps_left))
 
 

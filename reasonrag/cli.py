@@ -149,7 +149,6 @@ def run(arguments: list[str]) -> int:
 
 
 def _refused_flag(error: Any) -> int:
-    """Say what is wrong with the command line, and return the exit status."""
     if not error.format_message():  # a command without arguments, whose help was shown
         return BAD_INPUT
     if error.ctx:
@@ -163,5 +162,4 @@ def _refused_flag(error: Any) -> int:
 
 
 def main() -> None:
-    """Entry point of the `reasonrag` script."""
     sys.exit(run(sys.argv[1:]))

@@ -9,7 +9,7 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
@@ -22,8 +22,7 @@ Item = TypeVar("Item")
 
 
 async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
-    """Run all; the results in order. The first failure is raised and cancels the others, so that no request is
-    wasted."""
+    """Run all; the results in order. The first failure is raised and cancels the others: no request is wasted."""
     if len(work) <= 1:
         return [await each for each in work]
     try:
@@ -86,23 +85,19 @@ def interruptible(finish: Callable[[], str], say: Callable[[str], None]) -> Iter
         raise KeyboardInterrupt from None
 
 
-def run_to_end(coroutine: Awaitable[T]) -> T:
+def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine, whether or not this thread already runs an event loop.
 
     An interrupt (Ctrl-C, a notebook's stop button) first ends the work, then propagates.
     """
-
-    async def awaited() -> T:
-        return await coroutine
-
     try:
         caller = asyncio.current_task()
     except RuntimeError:
-        return asyncio.run(awaited())
+        return asyncio.run(coroutine)
     running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
 
     async def announced() -> T:
-        task = asyncio.ensure_future(awaited())
+        task = asyncio.ensure_future(coroutine)
         running.set_result((asyncio.get_running_loop(), task))
         return await task
 

@@ -99,8 +99,7 @@ class CapReached(RunStopped):
         enough = f"{2 * needed:.2f}" if cap == "max_cost" else f"{2 * needed:.0f}"
         flag = f"--{cap.replace('_', '-')}"
         super().__init__(f"{flag}: {message}; the next request could cross it")
-        self.cap = cap
-        self.raised: dict[str, str] = {flag: enough}
+        self.cap, self.raised = cap, {flag: enough}
 
 
 class WaitTooLong(RunStopped):
@@ -124,6 +123,7 @@ class DegenerateRun(RunStopped):
 
     def __init__(self, sign: str) -> None:
         super().__init__(f"{sign}. To continue anyway: --abort-degenerate 0")
+        self.raised = {"--abort-degenerate": "0"}
 
 
 class EndpointLost(RunStopped):
@@ -162,8 +162,7 @@ class UploadStopped(RunStopped):
 
 @contextmanager
 def needs_extra(extra: str, what: str, otherwise: str = "") -> Iterator[None]:
-    """Imports packages of an extra. Raises InputError saying how to install it: `what` needs it, do that or
-    `otherwise`."""
+    """Imports packages of an extra. Raises InputError: `what` needs it, and how to install it, or do `otherwise`."""
     try:
         yield
     except ImportError as error:

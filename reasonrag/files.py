@@ -33,8 +33,7 @@ ANSWERED = "answered.jsonl"
 TUNING, TRIALS = "tuning.json", "trials"
 """Files of a `tune` directory, which has no rollouts."""
 CALIBRATION, CALIBRATION_REPORT, ROWS_REPORT = "calibration", "report.json", "rows.json"
-"""Folder of `calibrate` below a run, and its reports: on the run's own labels, and on the rows of a data set, which may
-be labelled otherwise."""
+"""Folder of `calibrate` below a run; its reports on the run's labels, and on rows, which may be labelled otherwise."""
 RUN_HOME, DATA_HOME, EVALUATION_HOME = Path("runs"), Path("data"), Path("evals")
 """Where runs, data sets and evaluations are written that are given no other place."""
 _MANIFESTS = (
@@ -138,14 +137,12 @@ def read_small(path: Path, most: int = SMALL_FILE) -> bytes:
 
 
 def read_small_text(path: Path, most: int = SMALL_FILE) -> str:
-    """`Path.read_text` in UTF-8. Raises OSError, UnicodeDecodeError, and InputError if the file has more than `most`
-    bytes."""
+    """`Path.read_text` in UTF-8. Raises OSError, UnicodeDecodeError, and InputError for more than `most` bytes."""
     return TextIOWrapper(BytesIO(read_small(path, most)), "utf-8").read()
 
 
 def numbered_lines(path: Path, file: BinaryIO, longest: int = LONGEST_ITEM) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines of a file, from 1. Raises OSError, and InputError for a line of more than `longest` bytes, without
-    reading it."""
+    """Numbered lines of a file, from 1. Raises OSError, and InputError for a line above `longest` bytes, unread."""
     for number in count(1):
         line = file.readline(longest + 1)
         if len(line) > longest:
@@ -244,8 +241,7 @@ def append_durably(descriptor: int, content: bytes, *, end: int, sync: bool = Tr
 
 @contextmanager
 def build_lock(directory: Path, *, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """Lock `directory` for building, across processes; others wait, with a message. Raises InputError if it cannot be
-    locked."""
+    """Lock `directory` for building, across processes; others wait, with a message. Raises InputError if that fails."""
     if not directory.name:
         raise InputError(f"{directory} cannot hold an index; give it a directory of its own")
 

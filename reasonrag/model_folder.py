@@ -1,7 +1,6 @@
 """The content of a model's folder: weights or an adapter, a configuration, a tokenizer.
 
-Decides what counts as a loadable model. Reads file names and small JSON files only; needs neither torch nor
-transformers.
+Decides what counts as a loadable model. Reads file names and small JSON files, without torch or transformers.
 """
 
 from __future__ import annotations

@@ -42,15 +42,11 @@ DryRun: TypeAlias = Annotated[
 ]
 
 
-# -- flags -----------------------------------------------------------------------------------------------------
-
-
 def options(*models: type[Settings], without: Collection[str] = (), example: str = "") -> Callable[[Command], Command]:
     """Give a command that takes `**flags` a flag for each setting of the models that is not in `without`.
 
     A flag that is not given is None or an empty list, and leaves the setting to `settings.resolve`, which also checks
-    every value. Where two models have a setting of one name, the first model's counts. example: a command line, for
-    the end of the help.
+    every value. Where two models have a setting of one name, the first counts. example: for the end of the help.
     """
 
     def with_options(command: Command) -> Command:
@@ -124,9 +120,6 @@ def _panel_number(parameter: Parameter) -> int:
     return -1 if isinstance(option, type(typer.Argument())) else place
 
 
-# -- help ------------------------------------------------------------------------------------------------------
-
-
 def _show_all(context: typer.Context, asked: bool) -> None:  # noqa: FBT001 - typer calls it
     if asked and not context.resilient_parsing:
         context.meta[_EVERY_FLAG] = True
@@ -189,9 +182,6 @@ class HelpOfGroup(TyperGroup):
             first, *_ = cleandoc(command.help or "").split("\n\n")
             panels.setdefault(command.rich_help_panel or "Commands", []).append((name.ljust(width), first))
         _write_panels(formatter, panels)
-
-
-# -- how a command ends ----------------------------------------------------------------------------------------
 
 
 def print_result(result: BaseModel, parts: Iterable[Part], *, as_json: bool) -> None:

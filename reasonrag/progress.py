@@ -58,14 +58,13 @@ class SessionTally:
     @classmethod
     def of_all(cls, parts: Sequence[SessionTally]) -> SessionTally:
         """Of sessions that go on at once. A cost that is not known of one is not known."""
-
-        def total(name: str) -> Any:
-            values = [getattr(each, name) for each in parts]
-            return None if None in values else sum(values)
-
         added = ("questions", "failed_questions", "failed_calls", "calls", "cached_calls", "tokens", "in_flight")
-        waiting = next((each.waiting_for for each in parts if each.waiting_for), "")
-        sums = {name: total(name) for name in (*added, "cost")}
+        sums: dict[str, Any] = {name: sum(getattr(each, name) for each in parts) for name in added}
+        costs, waiting = (
+            [each.cost for each in parts],
+            next((each.waiting_for for each in parts if each.waiting_for), ""),
+        )
+        sums["cost"] = None if None in costs else sum(filter(None, costs))
         return cls(**sums, seconds=max(each.seconds for each in parts), waiting_for=waiting)
 
 

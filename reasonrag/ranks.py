@@ -21,7 +21,7 @@ from typing import Annotated, Self, TypeAlias
 import orjson
 from pydantic import AfterValidator, BaseModel, Field
 
-from preference.export.private_files import atomic_replacement
+from preference.export.private_files import write_file
 from preference.records import Items
 from reasonrag.errors import InputError
 from reasonrag.files import locked, read_record, read_small, storing, writing
@@ -115,8 +115,8 @@ def join_ranks(run: Path, wanted: Manifest) -> None:
             _refuse_another(run, there, wanted)
         if there != wanted:
             path = run / MANIFEST
-            with storing(path) if there else writing(path), atomic_replacement(path) as file:
-                file.write(orjson.dumps(wanted.model_dump()))
+            with storing(path) if there else writing(path):
+                write_file(path, orjson.dumps(wanted.model_dump()))
 
 
 def _refuse_another(run: Path, there: Manifest, wanted: Manifest) -> None:
@@ -145,8 +145,7 @@ def complete(run: Path, rank: int, questions: int) -> None:
     marker = run / COMPLETIONS / rank_name(rank)
     with storing(marker):
         marker.parent.mkdir(exist_ok=True)
-        with atomic_replacement(marker) as file:
-            file.write(b"%d\n" % questions)
+        write_file(marker, b"%d\n" % questions)
 
 
 def incomplete_ranks(run: Path, manifest: Manifest) -> list[int]:

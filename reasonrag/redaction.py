@@ -110,8 +110,7 @@ def is_secret(name: str, value: str) -> bool:
 
 @lru_cache(maxsize=256)
 def spellings(secret: str) -> frozenset[str]:
-    """A secret as it is and as servers may echo it: URL-encoded, in base64, escaped for HTML or JSON. Empty for one
-    that is shorter than SHORTEST."""
+    """A secret and how servers may echo it: URL-encoded, in base64, escaped for HTML or JSON. None below SHORTEST."""
     if len(secret) < SHORTEST:
         return frozenset()
     found = {secret, quote_plus(secret, errors="replace"), escape(secret), escape(secret, quote=False)}
@@ -139,9 +138,6 @@ def _escaped(character: str, form: str, kept: str | None) -> str:
         return character
     codes = character.encode("utf-8", "replace") if form[0] == "%" or "x{:02" in form else [ord(character)]
     return "".join(form.format(code) for code in codes)
-
-
-# -- addresses ---------------------------------------------------------------------------------------------------
 
 
 def keep_secret(address: str) -> None:

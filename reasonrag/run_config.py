@@ -1,7 +1,6 @@
 """config.json of a run or an evaluation: what decided its answers, and what a changed configuration is.
 
-Decides which keys other stages read, and that the others are kept as they are written. Does not know what the settings
-mean: plain values only.
+Decides which keys other stages read, and that others are kept as written. Knows values, not what they mean.
 """
 
 from __future__ import annotations
@@ -264,7 +263,6 @@ def config_hash(decides_answers: dict[str, Any]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the software that made the results."""
     packages = ("reasonrag", "openai", "bm25s", "pydantic", "genai-prices")
     return {"python": platform.python_version()} | installed_versions(packages)
 

@@ -139,8 +139,7 @@ def flags_of(name: str, field: FieldInfo | None) -> list[str]:
 
 
 def flags_given(settings: BaseModel, *, without: Collection[str] = ()) -> list[str]:
-    """The words of a command line that gives these settings, where they are no defaults. without: settings to leave
-    out."""
+    """The words of a command line that gives these settings, where they are no defaults, but for those `without`."""
     words = list[str]()
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
@@ -155,8 +154,7 @@ def flags_given(settings: BaseModel, *, without: Collection[str] = ()) -> list[s
 
 
 def _listed(separator: str | None) -> Callable[[object], object]:
-    """A list of what may be one or none in Python, and a text in the environment. separator: in the text; None: white
-    space."""
+    """A list of what is one or none in Python, a text in the environment. separator: in the text; None: white space."""
 
     def listed(value: object) -> object:
         if value is None or isinstance(value, Path):
@@ -284,8 +282,7 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 
 @contextmanager
 def flags_decide() -> Iterator[None]:
-    """In its block settings come from flags alone: a command calls others, whose tables and variables are not its
-    own."""
+    """In its block settings come from flags alone: a command calls others, whose tables and variables are not meant."""
     before = _flags_decide.set(True)
     try:
         yield

@@ -207,9 +207,6 @@ def _typed_line() -> str:
     return sys.stdin.readline()
 
 
-# -- records ---------------------------------------------------------------------------------------------------
-
-
 def show(parts: Iterable[Part]) -> None:
     """Print what a record shows; asides go to stderr."""
     known = secrets()

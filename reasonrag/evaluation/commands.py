@@ -10,6 +10,8 @@ import typer
 from reasonrag.errors import Interrupted
 from reasonrag.evaluation.settings import AskSettings, CompareSettings, EvaluateSettings
 from reasonrag.options import FAILED, Json, options, print_result
+from reasonrag.rendering import Line
+from reasonrag.terminal import TerminalWatcher
 
 
 @options(EvaluateSettings, example="reasonrag evaluate --dataset hotpotqa --model saves/h --run evals/h")
@@ -21,8 +23,7 @@ def evaluate(*, as_json: Json = False, **flags: Any) -> None:
     question.
     """
     from reasonrag.evaluation.evaluate import evaluate as evaluate_run
-    from reasonrag.evaluation.pages.report_page import evaluation_parts
-    from reasonrag.terminal import TerminalWatcher
+    from reasonrag.evaluation.report_page import evaluation_parts
 
     report = evaluate_run(watcher=TerminalWatcher(), **flags)
     print_result(report, evaluation_parts(report), as_json=as_json)
@@ -47,7 +48,6 @@ def ask(
     """
     from reasonrag.evaluation.ask import ask as ask_once
     from reasonrag.evaluation.ask import show_step
-    from reasonrag.terminal import TerminalWatcher
 
     told: dict[str, Any] = {} if as_json else {"told": show_step}
     try:
@@ -74,13 +74,10 @@ def compare(
     of one condition as --group NAME=RUN,RUN. Exit status 1 if some judgement failed.
     """
     from reasonrag.evaluation.compare import compare_into
-    from reasonrag.evaluation.comparison_report import COMPARISON
-    from reasonrag.evaluation.pages.comparison_page import PAGE, comparison_parts
-    from reasonrag.rendering import Line
-    from reasonrag.terminal import TerminalWatcher
+    from reasonrag.evaluation.comparison_report import COMPARISON, PAGE
 
     comparison, written = compare_into(runs or [], flags, watcher=TerminalWatcher())
     wrote = Line(f"wrote {written / PAGE} and {COMPARISON}")
-    print_result(comparison, [*comparison_parts(comparison), wrote], as_json=as_json)
+    print_result(comparison, [*comparison.shown(), wrote], as_json=as_json)
     if any(each.preferences and each.preferences.failed for each in comparison.pairs):
         raise typer.Exit(FAILED)

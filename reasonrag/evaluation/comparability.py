@@ -29,8 +29,6 @@ from reasonrag.run_config import RunConfig, read_config
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """The content of one evaluation's run directory."""
-
     path: Path
     report: Report
     config: RunConfig
@@ -95,9 +93,6 @@ def _read_evaluation(path: Path) -> EvaluationRun:
     return EvaluationRun(path, report, read_config(path / CONFIG), by_id)
 
 
-# -- common questions ------------------------------------------------------------------------------------------
-
-
 def common_questions(conditions: Sequence[Condition]) -> tuple[list[str], dict[str, int]]:
     """Sorted ids of the questions that every evaluation has replies to, and how many are left out: missing in one, or
     failed in one.
@@ -124,16 +119,11 @@ def _check_same_data(one: EvaluationRun, other: EvaluationRun) -> None:
         raise InputError(f"{one.path} is an evaluation on {ours}, {other.path} on {theirs}: not comparable")
     for id_, mine in one.predictions.items():
         its = other.predictions.get(id_)
-        if its is None:
-            continue
-        if (mine.question, mine.golden_answers) != (its.question, its.golden_answers):
+        if its and (mine.question, mine.golden_answers) != (its.question, its.golden_answers):
             raise InputError(
                 f"question {id_!r} or its golden answers are not the same in {other.path} and {one.path}, so the two "
                 "cannot be compared; evaluate both on the same file"
             )
-
-
-# -- differences between conditions ----------------------------------------------------------------------------
 
 
 _EXPLAIN: dict[str, Callable[[Report], object]] = {

@@ -1,8 +1,7 @@
 """`reasonrag compare`: paired comparison of evaluations on the same questions.
 
 Decides what is compared with what (every condition with the first), and how a difference is put into a sentence. What
-may be compared is decided in `comparability`, intervals and tests in `significance`, the files in `comparison_report`
-and `pages.comparison_page`.
+may be compared is decided in `comparability`, intervals and tests in `significance`, the files in `comparison_report`.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
-from preference.export.private_files import INDENTED, write_file
+from preference.export.private_files import write_file, write_json
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
@@ -23,15 +21,16 @@ from reasonrag.evaluation.comparability import Condition, common_questions, comp
 from reasonrag.evaluation.comparison_report import (
     COMPARISON,
     OF_PARTS,
+    PAGE,
     Comparison,
     ComparisonPart,
     ComparisonVerdict,
     ConditionSummary,
     PairedComparison,
     WinLossCounts,
+    render_comparison,
 )
 from reasonrag.evaluation.judges.pairwise import PairwiseJudge, PairwiseJudgements, Preferences, judge_pairs
-from reasonrag.evaluation.pages.comparison_page import PAGE, render_comparison
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.reported_metrics import METRICS, capitalized
 from reasonrag.evaluation.settings import CompareSettings
@@ -133,7 +132,7 @@ def compare_into(
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_file(out / PAGE, render_comparison(comparison).encode())
-        write_file(out / COMPARISON, orjson.dumps(mask_secrets_in(record, secrets()), option=INDENTED))
+        write_json(out / COMPARISON, mask_secrets_in(record, secrets()))
     except OSError as error:
         raise InputError(f"cannot write the comparison to {out}: {error.strerror}; choose another --out") from error
     return comparison, out
@@ -300,9 +299,6 @@ class _PairComparer:
             said = "equivalent" if shown.shown else "not shown to be equivalent"
             name, sides = METRICS[self.decide[0]].name, f"{self.other.name} and {self.reference.name}"
             yield f"By {name}, {sides} are {said} within {shown.points:g} points {ends}."
-
-
-# -- what is said of it ----------------------------------------------------------------------------------------------
 
 
 def significant_direction(metric: str, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> int:

@@ -33,10 +33,10 @@ from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, load_
 from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_method, method_for, method_identity
-from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.plan import AskedModel, Parts, find_step_critic, judge_spec, with_temperature
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import REPORT, ConditionCheck, EvaluationConditions, EvaluationUsage, Report
+from reasonrag.evaluation.report_page import write_page
 from reasonrag.evaluation.reported_metrics import grouped_means, metric_means
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.evaluation.significance import RESAMPLES, RESAMPLING_SEED

@@ -80,8 +80,7 @@ class Parts:
 class AskedModel(Generic[AnyAskSettings]):
     """The model of an evaluation, or of the one question of `ask`, and how it is asked.
 
-    settings: with what the training says where the user says nothing. asked: the conditions, of which the retriever is
-    known once that is open.
+    settings: with what the training says where the user says nothing. asked: the conditions; no retriever until opened.
     """
 
     settings: AnyAskSettings
@@ -248,11 +247,9 @@ def with_temperature(settings: EvaluateSettings, *, critic: bool) -> EvaluateSet
 def find_step_critic(
     settings: EvaluateSettings, chat_model: ChatModel | None, model: AskedModel[EvaluateSettings], questions: list[str]
 ) -> tuple[AskedCritic | None, list[str]]:
-    """The critic that the settings name, or the caller's own, of which nothing is checked; and what speaks against it,
-    where it is used all the same.
+    """The critic that the settings name, or the caller's own, which is not checked; and what speaks against using it.
 
-    model: whose steps it scores. questions: of what the critic will be shown. Raises InputError for one that may not be
-    used.
+    model: whose steps it scores. questions: what it will be shown. Raises InputError for one that may not be used.
     """
     warnings = list[str]()
     if chat_model is not None:
@@ -268,17 +265,13 @@ def find_step_critic(
 def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatModel | None) -> ModelSpec | None:
     """The judge beside the model that is judged; None where there is none.
 
-    At an address of its own, or at that model's; each address gets its own key only. The likeliest judgement is wanted,
-    so it is asked at temperature 0.
+    At its own address or that model's, each with its own key only; at temperature 0, for the likeliest judgement.
     """
     name = chat_model.name if chat_model else settings.judge
     if name is None:
         return None
     own, key = settings.beside("judge"), JUDGE_KEY_VARIABLE
     return judged.second(own, name, name_flag="--judge", key_variable=key).likeliest("judge")
-
-
-# -- settings that no flag gives: of the training --------------------------------------------------------------
 
 
 def asked_as_trained(
@@ -288,8 +281,7 @@ def asked_as_trained(
 
     A condition is taken of which the training had one known value, other than the usual one.
 
-    sources: what is known of the training, by the folder it was read from. allowed: conditions that may differ from it
-        and so are not taken from it.
+    sources: what is known of the training, by folder. allowed: conditions that may differ, and so are not taken.
     """
     taken = {} if "renderer" in allowed else _prompts(settings, sources)
     for name in (each for each in _CONDITIONS if each not in (*settings.model_fields_set, *allowed)):

@@ -83,7 +83,6 @@ class ProvenanceCheck:
 
     @property
     def trained(self) -> TrainedModel | None:
-        """The provenance for the report."""
         if not self.sources:
             return None
         folder, first = self.sources[0]
@@ -171,7 +170,6 @@ def _read(folder: Path) -> Provenance:
 
 
 def _known(asked: TrainingConditions) -> list[str]:
-    """Names of the known conditions."""
     found = [] if asked.renderer is None else ["renderer"]
     found += SHOWN_PLAINLY if asked.knows_passages else []
     return found + [name for name in ("top_k", "max_steps") if any(each is not None for each in getattr(asked, name))]

@@ -119,8 +119,7 @@ class Report(Record):
     """Questions that failed at the model or retriever."""
     failures_by_cause: dict[str, int] = Field(default_factory=dict)
     unjudged_by_cause: dict[str, int] = Field(default_factory=dict)
-    """Answers that the judge gave no score or (`support_`) no support, by cause; all but those in UNREADABLE are
-    retried."""
+    """Answers without a score, or without support (`support_`), by cause; all but those in UNREADABLE are retried."""
     method: str
     model: str
     judge: str | None = None

@@ -32,11 +32,6 @@ class Metric(NamedTuple):
     counts: bool = False
 
 
-def _agrees(prediction: Prediction) -> float | None:
-    agrees = judge_agrees(prediction.judged, prediction.answer, prediction.golden_answers)
-    return None if agrees is None else float(agrees)
-
-
 def _share(prediction: Prediction, part: str, whole: str) -> float | None:
     """Of a long answer whose support was judged, and that has any of these."""
     found = prediction.support
@@ -57,7 +52,11 @@ METRICS = {
     ),
     "judge_score": Metric("judge's score", lambda each: each.judged),
     "preference": Metric("preferred by the judge", lambda _: None),
-    "judge_agrees": Metric("judge agrees with gold", _agrees, of_groups=True),
+    "judge_agrees": Metric(
+        "judge agrees with gold",
+        lambda each: judge_agrees(each.judged, each.answer, each.golden_answers),
+        of_groups=True,
+    ),
     "faithfulness": Metric("sentences supported", lambda each: _share(each, "supported", "sentences"), of_groups=True),
     "citation_recall": Metric("sentences rightly cited", lambda each: _share(each, "cited", "sentences")),
     "citation_precision": Metric("citations right", lambda each: _share(each, "right_citations", "citations")),
@@ -70,26 +69,20 @@ METRICS = {
     "prompt_tokens": Metric("prompt tokens", lambda each: float(each.prompt_tokens), counts=True),
     "completion_tokens": Metric("completion tokens", lambda each: float(each.completion_tokens), counts=True),
     "critic_calls": Metric(
-        "scores of the critic", lambda each: None if each.critic is None else float(each.critic.calls), counts=True
+        "scores of the critic", lambda each: each.critic.calls if each.critic else None, counts=True
     ),
     "critic_prompt_tokens": Metric(
-        "tokens read by the critic",
-        lambda each: None if each.critic is None else float(each.critic.prompt_tokens),
-        counts=True,
+        "tokens read by the critic", lambda each: each.critic.prompt_tokens if each.critic else None, counts=True
     ),
 }
-"""Every metric by its name in records, in the order in which they are shown. preference: of two answers to a question,
-by compare --judge; no answer has it by itself. judge_agrees: see `agent.outcomes`. no_answer (nothing to score),
-malformed (a reply could not be parsed, even after its repair turn) and repaired (the repair turn mended a reply)
-average to shares of questions."""
+"""By their names in records, in the order shown. preference: of two answers, by compare --judge; no answer has it by
+itself. judge_agrees: see `agent.outcomes`. no_answer (nothing to score), malformed (a reply could not be parsed, even
+after its repair turn) and repaired (that mended a reply) average to shares of questions."""
 
 
 def capitalized(name: str) -> str:
     """A metric's name at the beginning of a sentence."""
     return name[0].upper() + name[1:]
-
-
-# -- one question ------------------------------------------------------------------------------------------------------
 
 
 def score_attempt(
@@ -148,9 +141,6 @@ def _of_answer(score: Callable[[str, Sequence[str]], float], prediction: Predict
     if prediction.answer is None:
         return 0.0
     return score(in_words(prediction.question, prediction.answer), prediction.golden_answers)
-
-
-# -- many questions ----------------------------------------------------------------------------------------------------
 
 
 def metric_means(predictions: Iterable[Prediction]) -> dict[str, MetricMean]:

@@ -107,8 +107,6 @@ class AskSettings(
 
 
 class EvaluateSettings(JudgeSettings, AskSettings):
-    """Settings of `evaluate`."""
-
     run: Annotated[Path | None, Panel.EXECUTION, COMMON] = Field(
         default=None,
         description="Directory of the evaluation; an interrupted one found there is continued [default: "
@@ -188,8 +186,6 @@ class EvaluateSettings(JudgeSettings, AskSettings):
 
 
 class CompareSettings(JudgeSettings, LimitSettings, BudgetSettings):
-    """Settings of `compare`."""
-
     out: Path | None = setting("Output folder [default: compare-A-B beside the first evaluation]")
     group: Words = setting(
         "NAME=RUN,RUN: evaluations of one condition with several seeds; repeatable. Groups are "

@@ -14,7 +14,7 @@ from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import writing
 from reasonrag.options import FAILED, EstimateOnly, Json, options, print_result, this_command
 from reasonrag.settings import SETTINGS_FILE, Panel
-from reasonrag.terminal import print_shown
+from reasonrag.terminal import TerminalWatcher, print_shown
 
 if TYPE_CHECKING:
     from reasonrag.exploration.summary import StopReason
@@ -62,8 +62,6 @@ def generate(
     """
     if replay and dry_run:
         raise InputError("--replay sends no request, so there is nothing to estimate; leave out --dry-run")
-    from reasonrag.terminal import TerminalWatcher
-
     if dry_run:
         from reasonrag.exploration.cost_estimate import estimate
 

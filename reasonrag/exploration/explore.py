@@ -7,7 +7,7 @@ Trees, sessions, file formats and endpoints are decided elsewhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,7 +42,7 @@ from reasonrag.run_config import has_answers, recorded_effort
 from reasonrag.settings import EffortName, resolve
 from reasonrag.signatures import public_call
 
-Launch: TypeAlias = Callable[[GenerateSettings, Watcher], Awaitable[RunSummary]]
+Launch: TypeAlias = Callable[[GenerateSettings, Watcher], Coroutine[Any, Any, RunSummary]]
 """Has a run explored by ranks elsewhere, and merges them. Raises as `explore` does."""
 
 
@@ -124,8 +124,7 @@ class Given:
 
 
 def check_whole(settings: GenerateSettings, watcher: Watcher) -> int:
-    """Check a run of which ranks elsewhere will explore their parts. Returns how many questions it has. Raises
-    InputError."""
+    """Check a run that ranks elsewhere will explore. Returns how many questions it has. Raises InputError."""
     plan = Plan.of(settings)
     source, _ = plan.find_data(watcher.say)
     plan.say_terms(watcher)
@@ -235,9 +234,8 @@ async def _opened(
 
 
 def _check_place(run: Path, whole: Path | None, given: Given) -> Path:
-    """The folder of the answers so far. Raises InputError for trials of tune, for a run of ranks that this is none of,
-    and for a replay without recorded answers, before anything is written. whole: the folder of the whole that `run` is
-    a rank of; None: it is none."""
+    """The folder of the answers so far. whole: of the run that `run` is a rank of, if it is one. Raises InputError for
+    trials of tune, for a run of ranks, and for a replay without recorded answers, before anything is written."""
     replay = given.replay
     if whole is None and not replay and (there := read_manifest(run)) and not has_answers(run):
         raise InputError(

@@ -1,7 +1,6 @@
 """What a run of `generate` explores, and with what: the records of its settings, held against each other.
 
-Decides which settings make no sense together, and what `config_hash` covers. Does not know how a tree is searched, nor
-what a session does.
+Decides which settings exclude each other, and what `config_hash` covers. Knows neither searches nor sessions.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.hermes import check_notation
-from reasonrag.llm.model_spec import ModelSpec, check_prices, model_name
+from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT
 from reasonrag.llm.prices import SELF_HOSTED
@@ -133,7 +132,6 @@ class Plan:
         say: Callable[[str], None],
         before_building: Sequence[Callable[[], Awaitable[object]]] = (),
     ) -> Retriever:
-        """See `open_retriever`."""
         named, top_k = bool(self.questions.corpus), self.reading.top_k
         return await open_retriever(
             self.retrieval, corpus, opened, named=named, top_k=top_k, say=say, before_building=before_building
@@ -192,7 +190,6 @@ class Plan:
         return RunConfig.of(decides_answers, operational)
 
     def identity(self, source: QuestionFile, config_hash: str) -> RunIdentity:
-        """The run's fields in every record."""
         return RunIdentity(
             dataset=source.dataset,
             split=source.split,
@@ -206,8 +203,7 @@ class Plan:
 
 
 def lacks_teacher(settings: GenerateSettings) -> bool:
-    """Whether the settings name no teacher and the default one has no key. Raises InputError for an unknown data
-    set."""
+    """Whether no teacher is named and the default one has no key. Raises InputError for an unknown data set."""
     questions = settings.part(QuestionSettings)
     check_names(questions)
     return not (settings.model or questions.of_atlas or os.environ.get(KEY_VARIABLE))
@@ -246,9 +242,7 @@ def _teacher_name(settings: GenerateSettings) -> str:
             f"no teacher: set {KEY_VARIABLE} to use {DEFAULT_TEACHER}, or give --model NAME and --base-url URL, or "
             "--model offline (extractive, free)"
         )
-    of_atlas = settings.part(QuestionSettings).of_atlas
-    known = settings.model or of_atlas
-    return model_name(settings.part(ModelSettings), of_atlas=of_atlas) if known else DEFAULT_TEACHER
+    return settings.model or (OFFLINE if settings.part(QuestionSettings).of_atlas else DEFAULT_TEACHER)
 
 
 def _find_rule(recipe: Recipe, rubric: Path | None, function: OutcomeFunction | None) -> OutcomeRule:

@@ -74,7 +74,6 @@ class RunDirectory:
         return question_id in self._lines and self._lines[question_id][2]
 
     def tree(self, question_id: str) -> RolloutRecord:
-        """The tree of a question that is done."""
         start, length, _ = self._lines[question_id]
         self._rollouts.seek(start)
         return parse_rollout(self._rollouts.read(length), where=f"{self.rollouts_path}, byte {start:,}")
@@ -131,9 +130,8 @@ class RunDirectory:
 def join_runs(
     run: Path, manifest: Manifest, folders: Sequence[Path], capped: Sequence[int], say: Callable[[str], None]
 ) -> tuple[RunSummary, dict[str, Any], Tokens]:
-    """Write the files of a run from those of its ranks, once all of them have been checked; its summary, its settings
-    as its config.json has them, and what was delivered to it. capped: ranks that may lack trees. Raises InputError and
-    OSError."""
+    """Write the files of a run from those of its ranks, once all are checked; returns its summary, its settings as in
+    config.json, and what was delivered to it. capped: ranks that may lack trees. Raises InputError and OSError."""
     configs, before = [_config(each, manifest) for each in folders], _versions(folders)
     lines = _find_lines(manifest, folders, capped, say)
     of_ranks = [each.operational.settings for each in configs if each.operational]

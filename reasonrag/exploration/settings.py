@@ -28,8 +28,6 @@ class GenerateSettings(
     RetrievalSettings,
     QuestionSettings,
 ):
-    """Settings of `generate`."""
-
     run: Path | None = setting(
         "Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]",
         Panel.EXECUTION,

@@ -37,8 +37,7 @@ class Bill:
         return found
 
     def together(self, apart: Sequence[Completion]) -> list[Completion]:
-        """The bill of one request for all these draws; of one request each if the endpoint returns one choice at a
-        time."""
+        """The bill of one request for all these draws, or of one each if the endpoint returns one choice at a time."""
         if not self.replies_share_requests:
             return list(apart)
         unpaid = dict.fromkeys(USAGE, 0) | {"tokens_bounded": False}

@@ -80,8 +80,7 @@ def _sentences(evidence: str | None) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Useful:
-    """The passages that right answers rest on: the question's gold passages where these are known, else by contents;
-    None if neither is."""
+    """The passages that right answers rest on: gold passages where these are known, else by contents; None: unknown."""
 
     gold: GoldPassages | None
     contents: frozenset[tuple[str, str]] | None = None
@@ -143,8 +142,7 @@ def progress(question: Question, step: AgentStep, after: State | None, *, at_onc
 
 
 def gold_found(question: Question, step: AgentStep, after: State | None) -> int | None:
-    """Number of gold passages that a query found first on its path, or that evidence reports; None where that is
-    unknown."""
+    """How many gold passages a query finds first on its path, or evidence reports; None where that is unknown."""
     found = _revealed(question, step, after) if question.gold else None
     return None if found is None else len(found)
 

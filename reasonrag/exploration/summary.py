@@ -18,7 +18,7 @@ from preference.candidate_records import is_training_split
 from preference.export.summary import SUMMARY
 from preference.records import OF_THE_STATE, AbsentIfNone, shared_fields
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed, judge_agrees, poor_judge
-from reasonrag.errors import CapReached, DegenerateRun, InputError, RunStopped
+from reasonrag.errors import CapReached, InputError, RunStopped
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.files import FAILURES, ROLLOUTS, read_record
 from reasonrag.llm.endpoint.prompt_window import CUT_WARNING, recorded_cut
@@ -30,6 +30,7 @@ from reasonrag.rendering import (
     Shown,
     Table,
     counted,
+    counts_text,
     dollars_or_unknown,
     next_command,
     tokens_text,
@@ -71,13 +72,10 @@ class StopReason(BaseModel):
     @classmethod
     def of(cls, stopped: RunStopped, run: Path | None = None) -> StopReason:
         """run: the directory that was explored, perhaps a rank's, whose part of a cap is not raised."""
-        raised = {"--abort-degenerate": "0"} if isinstance(stopped, DegenerateRun) else {}
-        message, instead = str(stopped), ""
-        if isinstance(stopped, CapReached):
-            raised = stopped.raised
-            if whole := whole_of(run) if run else None:
-                raised, instead = {}, f"reasonrag merge {shlex.quote(str(whole))}"
-                message += ". It was this rank's part; when all have ended, merge says what is left of the cap"
+        raised, message, instead = stopped.raised or {}, str(stopped), ""
+        if isinstance(stopped, CapReached) and run and (whole := whole_of(run)):
+            raised, instead = {}, f"reasonrag merge {shlex.quote(str(whole))}"
+            message += ". It was this rank's part; when all have ended, merge says what is left of the cap"
         return cls(cause=stopped.cause, message=message, raise_cap=raised, instead=instead)
 
 
@@ -232,9 +230,8 @@ def added_up(
     stopped: StopReason | None,
     refused: dict[str, list[str]] | None = None,
 ) -> RunSummary:
-    """Counts of these rollouts, with the numbers of the ranks' last sessions added up; ranks that were killed before
-    they wrote any are left out. refused: by endpoints of all ranks, where it is known. Raises InputError where none is
-    left."""
+    """Counts of these rollouts, with the sums of the ranks' last sessions, but for ranks that were killed before they
+    wrote any. refused: by endpoints of all ranks, where it is known. Raises InputError where no rank is left."""
     advice = "Restore it, or run the rank again"
     parts = [found for each in folders if (found := read_record(each / SUMMARY, RunSummary, advice))]
     if not parts:
@@ -330,7 +327,7 @@ class RunCounts:
             if (many := sum(cut.values())) > MANY_CUT * (self.usage.calls - self.usage.repairs):
                 teacher = ". Those that loop need a larger teacher" if "loop" in cut else ""
                 replies = "1 reply" if many == 1 else f"{many:,} replies"
-                advice = f"({_shown(cut)}): raise it, in another --run{teacher}"
+                advice = f"({counts_text(cut)}): raise it, in another --run{teacher}"
                 found.append(f"{replies} reached --max-reply-tokens {max_tokens} {advice}")
         found += nothing_found(self.empty_searches, self.searches, "searches")
         found += states_that_ended(self.parse_failures, self.done, "which counts nowhere")
@@ -355,12 +352,8 @@ def states_that_ended(causes: Mapping[str, int], questions: int, so: str) -> lis
     if not ended:
         return []
     paths, helps = counted(ended.total(), "path"), AGAINST[ended.most_common(1)[0][0]]
-    fact = f"{paths} of {counted(questions, 'question')} ended without a reply ({_shown(ended)}), {so}"
+    fact = f"{paths} of {counted(questions, 'question')} ended without a reply ({counts_text(ended)}), {so}"
     return [f"{fact}: {helps}; see docs/troubleshooting/replies.md#states-that-end"]
-
-
-def _shown(causes: Mapping[str, int]) -> str:
-    return ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in causes.items())
 
 
 def mean(total: float, count: int) -> float | None:
@@ -368,7 +361,6 @@ def mean(total: float, count: int) -> float | None:
 
 
 def counted_ends(rollout: RolloutRecord) -> list[FinalScore]:
-    """The ends of the continuations, each once: of those that count for the root, or of all where none can, as another
-    model took over from a step."""
+    """The ends of continuations, each once: those that count for the root, or all where another model took over."""
     of_the_root = rollout.nodes[0].rollouts if rollout.nodes else []
     return rollout.ends if rollout.value_usage is not None and not of_the_root else of_the_root

@@ -28,8 +28,7 @@ def hub_tokens(*models: str | None) -> tuple[str, ...]:
 
 
 def child_environment(*kept: str) -> dict[str, str]:
-    """The environment for a child process: without secrets, but for proxies and for names that begin with one of
-    `kept`."""
+    """The environment for a child process: without secrets, but for proxies and names that begin with one of `kept`."""
     secret = {name for name, value in os.environ.items() if is_secret(name, value) or password_in(value)}
     needed = {name for name in secret if name.startswith(kept) or name.lower().endswith("_proxy")}
     return {name: value for name, value in os.environ.items() if name not in secret - needed}

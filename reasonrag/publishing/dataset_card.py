@@ -20,18 +20,10 @@ from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.curation.pairs import summary_rows
 from reasonrag.curation.publish_blockers import Blocker
-from reasonrag.errors import needs_extra
 from reasonrag.publishing.licences import KNOWN_LICENCES, UNKNOWN, Licence, licence_of
 from reasonrag.publishing.staging import hub_configs, hub_dataset_info, without_addresses
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import (
-    Table,
-    Verbatim,
-    code,
-    counts_text,
-    markdown_templates,
-    tokens_text,
-)
+from reasonrag.rendering import Table, Verbatim, code, counts_text, markdown_templates, tokens_text
 
 _TEMPLATE = "dataset_card.md.j2"
 _SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
@@ -40,8 +32,6 @@ _SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<
 
 @dataclass(frozen=True)
 class DatasetCardFacts:
-    """What the card is filled from."""
-
     repo: str
     inventory: DatasetInventory
     audit: AuditReport
@@ -64,9 +54,8 @@ def render_dataset_card(facts: DatasetCardFacts) -> str:
 
 
 def front_matter(facts: DatasetCardFacts) -> str:
-    """The YAML front matter that the Hub reads."""
-    with needs_extra("hub", "publishing"):
-        from huggingface_hub import DatasetCardData
+    from huggingface_hub import DatasetCardData  # publish has made sure that it is there
+
     configs = [
         {"config_name": each.name}
         | ({"default": True} if each.name == "default" else {})
@@ -128,9 +117,6 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
     }
 
 
-# -- tables ----------------------------------------------------------------------------------------------------
-
-
 def _facts(facts: DatasetCardFacts) -> list[tuple[str, object]]:
     inventory, summary = facts.inventory, facts.inventory.summary
     train, validation = map(inventory.rows_of, SPLITS)
@@ -168,9 +154,6 @@ def _rows(values: Mapping[str, Any]) -> Iterator[tuple[Verbatim, str]]:
 def _in_words(value: object) -> str:
     """An entry of a list; of a split that was not compared its name, and why."""
     return f"{value.get('name')}: {value.get('reason')}" if isinstance(value, dict) else str(value)
-
-
-# -- facts -----------------------------------------------------------------------------------------------------
 
 
 def _names(names: Sequence[str]) -> Verbatim:

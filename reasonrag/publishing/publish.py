@@ -180,7 +180,6 @@ class _DataSetToPublish:
         self._inventory.secrets.extend(keys)
 
     def blockers(self) -> list[Blocker]:
-        """What speaks against publishing it."""
         return find_blockers(self._inventory, self._audit)
 
     def stage(self, folder: Path, aside: Sequence[Blocker]) -> list[str]:

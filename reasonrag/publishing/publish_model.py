@@ -147,9 +147,6 @@ class ModelToPublish:
         )
 
 
-# -- what may be uploaded ----------------------------------------------------------------------------------------
-
-
 def _base_on_the_hub(model: ModelFolder, provenance: Provenance | None, given: str | None) -> str | None:
     """The base model's name on the Hub. Raises InputError for an adapter whose base is only a local folder."""
     if given is not None:
@@ -196,9 +193,6 @@ def _files_of(folder: Path) -> dict[str, Path]:
     for path, source in files.items():
         refuse_links_out(source.parent if path == PROVENANCE else folder, [source])
     return files
-
-
-# -- staging -----------------------------------------------------------------------------------------------------
 
 
 def _stage(source: Path, target: Path, renamed: dict[str, str]) -> None:

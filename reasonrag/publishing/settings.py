@@ -11,8 +11,6 @@ from reasonrag.settings import Opposite, Places, Settings, Words, setting
 
 
 class PublishSettings(Settings):
-    """Settings of `publish`."""
-
     repo: str = Field(description="Repository on the Hub: organisation/name")
     private: Annotated[bool | None, Opposite("--public")] = setting(
         "--public makes the repository public after the upload; --private refuses one that is public already "

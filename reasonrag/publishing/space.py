@@ -93,7 +93,6 @@ def public_page(
 
 
 def stage_space(folder: Path, page: bytes, repo: str, licence: str) -> None:
-    """Write the page and its card."""
     from huggingface_hub import SpaceCardData
 
     folder.mkdir()

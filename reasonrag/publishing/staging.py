@@ -78,8 +78,7 @@ def hub_configs(inventory: DatasetInventory) -> list[HubConfig]:
 def hub_dataset_info(inventory: DatasetInventory, repo: str) -> dict[str, Any]:
     """LLaMA-Factory's description for `dataset_dir: REMOTE:org/name`, with the names it has locally.
 
-    There an entry with `hf_hub_url` is read by `load_dataset(hf_hub_url, subset, split=split)`; one with `file_name`
-    would be looked for on disk.
+    It reads `hf_hub_url` by `load_dataset(hf_hub_url, subset, split=split)`, and would look for `file_name` on disk.
     """
     entries, turns = {}, inventory.rows(TURNS_FILE) > 0
     for config in hub_configs(inventory):

@@ -49,8 +49,6 @@ class UploadResult(BaseModel):
 
 
 class PublishedFile(BaseModel):
-    """A file of the repository on the Hub."""
-
     path: str
     bytes: int
 
@@ -118,18 +116,15 @@ def upload(
 
     private: None leaves a repository as visible as it is; a new one is private.
 
-    Raises UploadStopped if the upload fails, with what is there and who can see it; ReasonragError if the repository
-    is unsuitable.
+    Raises UploadStopped with what is there and who can see it; ReasonragError if the repository is unsuitable.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     api, done = HfApi(), UploadResult()
     with explained_errors(repo, done, kind):
         info = _open_repository(api, repo, kind, private=private, say=say)
-        done.private, done.url = (
-            bool(info.private),
-            f"{api.endpoint}/{'' if kind.name == 'model' else f'{kind.name}s/'}{repo}",
-        )
+        done.private = bool(info.private)
+        done.url = f"{api.endpoint}/{'' if kind.name == 'model' else f'{kind.name}s/'}{repo}"
         there = api.list_repo_files(repo, revision=info.sha, repo_type=kind.name)
         gone = [path for path in there if kind.is_ours(path) and path not in paths]
         others = [path for path in there if path not in (*paths, *gone, OF_THE_HUB)]
@@ -182,8 +177,7 @@ def _open_repository(
 
 @contextmanager
 def explained_errors(repo: str, done: UploadResult, kind: RepositoryKind) -> Iterator[None]:
-    """Turns any error of the Hub's client into a message that a user can act on: what is on the Hub now, and who can
-    see it."""
+    """Turns any error of the Hub's client into a message with what is on the Hub now, and who can see it."""
     from huggingface_hub.errors import LocalTokenNotFoundError
 
     try:

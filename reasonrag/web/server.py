@@ -74,8 +74,7 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 
 def most_connections() -> int:
-    """MOST_CONNECTIONS, or less if the limit of descriptors (`ulimit -n`) is low: a quarter of them, and at least
-    DESCRIPTORS_KEPT, stay free."""
+    """MOST_CONNECTIONS, or less if `ulimit -n` is low: a quarter of it, and at least DESCRIPTORS_KEPT, stays free."""
     try:
         import resource
     except ImportError:  # Windows
@@ -367,9 +366,6 @@ def _plain_address(address: str) -> str:
 
 def _in_url(address: str) -> str:
     return f"[{address}]" if ":" in address else address
-
-
-# -- logging -----------------------------------------------------------------------------------------------------
 
 
 def log_line(text: str) -> str:

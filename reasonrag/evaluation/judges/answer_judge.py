@@ -1,9 +1,8 @@
 """What a judge says of an answer: how good it is, and of a long one, which passages support each sentence.
 
-Decides what the judge is shown. With gold answers that is the last reply and none of the steps before, so that all
-methods are judged alike; without them, or by a rubric, also what was read. A citation is the title, the id or the
-number of a passage in square brackets. Its prompts are `answer.txt`, `rubric.txt` and `support.txt`. Does not know
-whether the judge is right.
+Decides what the judge is shown. With gold answers that is the last reply alone, so that all methods are judged alike;
+without them, or by a rubric, also what was read. A citation is the title, the id or the number of a passage in square
+brackets. Its prompts are `answer.txt`, `rubric.txt` and `support.txt`. Does not know whether the judge is right.
 """
 
 from __future__ import annotations

@@ -90,8 +90,7 @@ class PairwiseJudge:
 class PairwiseJudgements:
     """The work of a comparison's judge; see `reasonrag.run.engine.Work`.
 
-    verdicts: by pair, of those that are done, in each of both orders the share that the second answer has; None where a
-    reply could not be read.
+    verdicts: of pairs that are done, the share that the second answer has in each order; None for an unreadable reply.
     """
 
     pairs: Sequence[AnswerPair]

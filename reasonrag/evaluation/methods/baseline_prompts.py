@@ -82,8 +82,7 @@ def _probes(prompts: BaselinePrompts, name: BaselineName) -> list[list[str]]:
 def render_baseline(
     prompts: BaselinePrompts, name: str, question: str, passages: Sequence[Passage] = (), thoughts: Sequence[str] = ()
 ) -> tuple[Message, ...]:
-    """System and user turn of a baseline: the question, a line per passage, and a line of what it has written so
-    far."""
+    """System and user turn of a baseline: the question, a line per passage, and a line of what it wrote so far."""
     lines = [f"Question: {_one_line(question)}"]
     lines += [
         f"Passage {number}: {_one_line(each.title)}: {_one_line(each.text)}"

@@ -75,9 +75,8 @@ class LinearAgent:
 
 @dataclass(frozen=True)
 class MajorityVote:
-    """Self-consistency: several attempts at a question, and the answer on which most agree, but for case, articles,
-    punctuation and the letter of an option; the earliest of equals. Its attempt is the one that is recorded, with the
-    searches of all."""
+    """Self-consistency: of several attempts the answer on which most agree, but for case, articles, punctuation and the
+    letter of an option; the earliest of equals. Its attempt is recorded, with the searches of all."""
 
     agent: LinearAgent
     votes: int

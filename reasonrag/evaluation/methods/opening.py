@@ -1,24 +1,27 @@
-"""What a method's name stands for, and what of a method decides its answers. Knows neither files nor metrics."""
+"""What a method's name stands for, with those methods that take a few lines, and what of a method decides its answers.
+
+Knows neither files nor metrics; the methods know no golden answer and no score.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from reasonrag.agent.agent import Agent
+from reasonrag.agent.parsing import ParseError, TaggedReply
 from reasonrag.agent.prompting import Prompts
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
-from reasonrag.evaluation.methods.adaptive_rag import adaptive_rag
 from reasonrag.evaluation.methods.baseline import BaselineAttempt
-from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, baseline_hash, in_style
+from reasonrag.evaluation.methods.baseline_prompts import ROUTES, BaselinePrompts, baseline_hash, in_style
 from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.flare import flare
 from reasonrag.evaluation.methods.ircot import ircot
-from reasonrag.evaluation.methods.iter_retgen import iter_retgen
 from reasonrag.evaluation.methods.linear_agent import LinearAgent, MajorityVote
 from reasonrag.evaluation.methods.method import Attempt, Method
 from reasonrag.evaluation.methods.search_r1 import search_r1
@@ -35,7 +38,47 @@ class NoRetriever:
         return []
 
 
-_WITHOUT_ROUTES: dict[str, Callable[[BaselineAttempt], Awaitable[str | None]]] = {
+_ANSWER_TAG = re.compile(r"<\s*/?\s*answer\s*>", re.IGNORECASE)
+
+
+async def iter_retgen(name: str, at: BaselineAttempt) -> str | None:
+    """Iterates: search with the question and the last generation, generate from the passages; the last generation
+    answers (arXiv 2305.15294, section 3). With one iteration: standard RAG.
+
+    name: `iter-retgen`, or `rag`, whose instruction asks for the answer without reasoning. Departures from the
+    publication: it shows demonstrations, here the instruction alone says what is wanted; its query has the generation
+    before the question, here the question is first, so that a cut at the longest query takes nothing of it; the common
+    budget says how many iterations there are, and --top-k how many passages each shows.
+    """
+    answer, generated = None, ""
+    for iteration in range(1 if name == "rag" else at.choice.most_searches):
+        found = await at.search(f"{at.question.question} {generated}")
+        # the same passages make the same prompt, whose next draw must be another one
+        answer = await at.answered(name, found, sample=iteration)
+        generated = _ANSWER_TAG.sub(" ", at.steps[-1].response)
+    return answer
+
+
+async def adaptive_rag(at: BaselineAttempt) -> str | None:
+    """Adaptive-RAG, prompted: one reply says how much a question needs, and another method answers it (arXiv
+    2403.14403). A route that cannot be read ends the attempt without an answer.
+
+    Departures: there a T5 model chooses, trained on which method answered which question, here the evaluated model
+    itself, as the name tells; the methods behind it depart from their own publications as they say.
+    """
+    reply = await at.ask("route", at.prompt("adaptive-rag-prompted"), ("route",), check=_known_route)
+    if isinstance(reply.content, ParseError):
+        return None
+    return await _BASELINES[ROUTES[reply.content.content.casefold()]](at)
+
+
+def _known_route(reply: TaggedReply) -> TaggedReply | ParseError:
+    if reply.content.casefold() in ROUTES:
+        return reply
+    return ParseError("wrong_tag", f"expected {', '.join(ROUTES)} inside <route>; found {reply.content!r}")
+
+
+_BASELINES: dict[str, Callable[[BaselineAttempt], Awaitable[str | None]]] = {
     "direct": lambda at: at.answered("direct"),
     "cot": lambda at: at.answered("cot"),
     "rag": partial(iter_retgen, "rag"),
@@ -43,8 +86,8 @@ _WITHOUT_ROUTES: dict[str, Callable[[BaselineAttempt], Awaitable[str | None]]] =
     "search-r1": search_r1,
     "ircot": ircot,
     "flare": flare,
+    "adaptive-rag-prompted": adaptive_rag,
 }
-_BASELINES = _WITHOUT_ROUTES | {"adaptive-rag-prompted": partial(adaptive_rag, _WITHOUT_ROUTES)}
 
 
 @dataclass(frozen=True)
@@ -84,8 +127,7 @@ def conditions_of_method(method: MethodChoice, asked: EvaluationConditions) -> E
 def method_identity(
     method: MethodChoice, prompts: Prompts, baselines: BaselinePrompts, critic: str | None = None
 ) -> dict[str, Any]:
-    """What decides a method's answers beside questions, retriever, model, sampling and seed: for the configuration.
-    critic: its name."""
+    """What decides a method's answers beside questions, retriever, model, sampling and seed. critic: its name."""
     asked: dict[str, Any] = {"max_steps": method.steps} | ({} if method.repair else {"repair": False})
     asked |= {"vote": method.vote} if method.vote else {}
     asked |= {"best_of": method.best_of, "critic": critic} if critic else {}

@@ -16,10 +16,10 @@ import reasonrag as package
 from reasonrag.agent.prompting import load_prompts, save_prompts
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.errors import CapReached, InputError, ModelError
-from reasonrag.evaluation.pages.report_page import evaluation_parts
 from reasonrag.evaluation.plan import find_evaluated_model
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
+from reasonrag.evaluation.report_page import evaluation_parts
 from reasonrag.evaluation.reported_metrics import METRICS
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.summary import AGAINST

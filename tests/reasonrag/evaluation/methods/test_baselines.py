@@ -21,9 +21,9 @@ from reasonrag.data.atlas import write_world
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
-from reasonrag.evaluation.methods.adaptive_rag import ROUTES
 from reasonrag.evaluation.methods.baseline_prompts import (
     BASELINES,
+    ROUTES,
     baseline_hash,
     load_baseline_prompts,
     render_baseline,

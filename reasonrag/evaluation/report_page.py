@@ -98,9 +98,6 @@ def _page(report: Report) -> Iterator[Part]:
     )
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
-
-
 def metric_name(name: str) -> str:
     """The name with its unit: `EM (%)`, `searches`."""
     metric = METRICS[name]
@@ -153,7 +150,6 @@ def _costs(report: Report) -> Iterator[tuple[str, object]]:
 
 
 def training_sentence(report: Report) -> str:
-    """How and on what the model was trained, in a sentence."""
     known = report.provenance
     if known is None:
         return "No training provenance found for this model."

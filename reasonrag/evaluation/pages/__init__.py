@@ -1,1 +1,0 @@
-"""Output of `evaluate` and `compare` for people: terminal tables and Markdown."""
