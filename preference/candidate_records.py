@@ -191,7 +191,8 @@ def prefers_wrong(golden_answers: Sequence[str], chosen: StepRecord, rejected: S
 
 
 def support_decides(golden_answers: Sequence[str], chosen: StepRecord, rejected: StepRecord) -> bool:
-    """Whether only the wrong answer is supported where a pair prefers it to a gold one: tag `golden_rejected`."""
+    """Whether a pair prefers a wrong answer that evidence supports to a gold one that it does not: tag
+    `golden_rejected`."""
     return prefers_wrong(golden_answers, chosen, rejected) and _support(chosen) is True and _support(rejected) is False
 
 
@@ -274,7 +275,8 @@ class PathStep(Record):
 
 
 class PlainStep(Record):
-    """A step that is, as all before it, a plain sample of the policy in every draw: policy gradients learn from it."""
+    """A step of which every draw, and every step before it, is a plain sample of the policy: what policy gradients
+    learn from."""
 
     id: int
     parent_id: int

@@ -151,7 +151,8 @@ class _Tree:
         return next(cause for cause in CAUSES if holds[cause])
 
     def _searches(self) -> float:
-        """How many fit on a path: each a query and a read turn, before a forced conclusion; infinite without one."""
+        """How many a path has room for: a query and a read turn each before the forced conclusion. Infinite if no path
+        came to one."""
         layers = [node.layer or 0 for node in self.nodes if node.action == "conclude"]
         layers += [end.steps - 1 for end in self.ends if end.end == "conclusion"]
         return max(layers) // 2 if layers else math.inf

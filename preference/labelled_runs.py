@@ -156,7 +156,8 @@ def _grouped(sources: Sequence[BinaryIO], kind: type[StateRecord | QuestionRecor
 
 
 def _explored(record: StateRecord | QuestionRecord) -> bytes:
-    """What exploration decided: no configuration, token counts and a judge's picks. All of a record without a run."""
+    """What exploration decided of a record: without the run's configuration, token counts and a judge's picks. All of
+    it if it names no run."""
     origin = record.origin
     if origin.config_hash is None:
         return record.to_line()

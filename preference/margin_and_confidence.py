@@ -69,7 +69,8 @@ def as_sibling(node: RolloutNode, rollout: RolloutRecord) -> Sibling:
 
 
 def _covers(answer: RolloutNode, text: str, golden_answers: Sequence[str]) -> bool:
-    """By `label_cover_em`; a letter by whether its option is right, which alone counts with outcome `choice`."""
+    """By `label_cover_em`. A letter contains a gold answer if its option is right; with outcome `choice` nothing else
+    counts."""
     if answer.outcome is not None and answer.outcome.name == "choice":
         return bool(answer.outcome.value)
     return bool(answer.em and is_letter(text)) or bool(label_cover_em(text, golden_answers))

@@ -57,7 +57,8 @@ def folded(text: str) -> str:
 
 
 def equivalent_steps(step: StepContent, other: StepContent) -> bool:
-    """Whether two steps of one state say the same: equal answers, near-equal queries or evidence; no failed ones."""
+    """Whether two steps of one state say the same: equal answers, near-equal queries and evidence. A failed step is
+    equivalent to no other."""
     if step.content is None or other.content is None or step.action_type != other.action_type:
         return False
     text, another = comparable(step.content), comparable(other.content)

@@ -134,7 +134,8 @@ def _state(turns: Turns, rows: _RowsOfState, question: QuestionRecord) -> StateR
 
 
 def _compared(better: StepReply, worse: StepReply, golds: list[str]) -> dict[str, Any]:
-    """What both replies decide of a pair: style_only needs gold answers, and a row cannot tell efficiency_only."""
+    """The fields of a pair that both replies decide. Tagged style_only if gold answers are known; a row cannot tell
+    efficiency_only."""
     same_type = better.action_type == worse.action_type
     left, right = (
         each.content if same_type and each.content is not None else each.response for each in (better, worse)
