@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -35,10 +36,11 @@ from reasonrag.retrieval.passage_length import with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import BEST_FIRST, ReadingSettings, RetrievalSettings
 from reasonrag.run_config import Operational, read_config
-from reasonrag.settings import AnySettings
+from reasonrag.settings import Settings
 
 MOVED = "put it back, or say where it is now by running the same generate again with --corpus, --index or --prompts"
 """A run that is done asks nothing, and notes its places."""
+AnyRecord = TypeVar("AnyRecord", bound=Settings)
 
 
 class RecordedRun:
@@ -61,7 +63,7 @@ class RecordedRun:
             )
         self.run, self.config_hash, self.decides = run, made.config_hash, decides
 
-    def recorded(self, record: type[AnySettings]) -> AnySettings:
+    def recorded(self, record: type[AnyRecord]) -> AnyRecord:
         """A record of the run's settings. Raises InputError."""
         saved = self._operational.settings
         try:

@@ -169,6 +169,7 @@ TAKE_SETTINGS = {
     "reasonrag/studies/tune.Trial": "is a run of generate, with settings of its own",
     "reasonrag/studies/tune.plan_trials": "makes the settings of each trial from those of the base",
     "reasonrag/training/policy/rounds._Rounds": "gives every round its own",
+    "reasonrag/training/train._script": "repeats them in a batch script",
 }
 """What else takes or holds a whole settings object, and why."""
 MODULES = sorted(

@@ -1,1 +1,1 @@
-"""`reasonrag doctor`: can this machine train this model on these data? Asked before a GPU hour is paid for."""
+"""`reasonrag doctor`: whether this machine can train this model on these data, before a GPU hour is paid for."""
