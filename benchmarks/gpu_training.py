@@ -40,11 +40,8 @@ from reasonrag.processes.children import find_python
 from reasonrag.training.doctor.memory import GB, Adapter, TrainingSetup, Zero, plan_memory
 from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config
-from reasonrag.training.llamafactory.inspection import (
-    TrainingEnvironment,
-    inspect_environment,
-    lacking_packages,
-)
+from reasonrag.training.llamafactory.inspection import TrainingEnvironment, inspect_environment
+from reasonrag.training.preflight_checks import PreflightFindings, check_packages
 
 LONGEST_ROW = 2432
 """`cutoff_len` for RAG_ProGuide, whose longest row has 2,390 tokens: the next multiple of 64."""
@@ -120,8 +117,9 @@ class Bench:
         found = [] if "llamafactory" in self.stock.versions else [f"{self.python} has no llamafactory: make train-env"]
         for method in methods:
             config = find_config(str(self._config(method))).values
-            for _, needed_by, requirement in lacking_packages(config, self.stock):
-                found.append(f"{method} ({needed_by}) needs another package: pip install {requirement}")
+            lacking = PreflightFindings()
+            check_packages(config, self.stock, lacking)
+            found += [f"{method}: {each.what}" for each in lacking.objections]
             host = plan_memory(self.shape, self.training(method, tokens)).host
             free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
             if host > free:

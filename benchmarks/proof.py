@@ -514,6 +514,7 @@ GAP, ROOM, TAUGHT = 0.09, (0.3, 0.7), 0.05
 """Of a bed that is accepted: how much righter the labels of consensus are at least, what the student answers, and how
 much more it answers at least after it has learned from pairs that are certainly right."""
 CERTAIN = "certain"
+SAID = ("accepted", "exploratory", "gap", "before", "taught", "labels")
 BED_PAIRS, BED_DRAWS = 400, 16
 TRIES = ((2e-5, 0.1), (5e-5, 0.1), (1e-4, 0.1))
 SFT_TRIES = ((1e-4, 0.0), (3e-4, 0.0), (1e-3, 0.0))
@@ -556,12 +557,14 @@ def bed(work: Path, plan: ProofPlan, *, least: float = CAN_READ) -> dict[str, An
 
 
 def verdict(labels: Mapping[str, Mapping[str, Any]], em: str, certain: str) -> dict[str, Any]:
-    """Whether a bed is accepted, and why. em, certain: 0 or 1 of each question, before and after certain pairs."""
+    """Whether a bed is accepted, and why; or fit for seeds that are called exploratory, as only the gap is too small.
+    em, certain: 0 or 1 of each question, before and after certain pairs."""
     share = {arm: each["right"] / max(1, each["right"] + each["wrong"]) for arm, each in labels.items()}
     before, after = (each.count("1") / len(each) for each in (em, certain))
     gap, taught = share["consensus"] - share["outcome"], after - before
-    accepted = round(gap, 9) >= GAP and ROOM[0] <= before <= ROOM[1] and round(taught, 9) >= TAUGHT
-    return {"accepted": accepted, "gap": gap, "before": before, "taught": taught, "labels": labels}
+    teaches, is_wide = ROOM[0] <= before <= ROOM[1] and round(taught, 9) >= TAUGHT, round(gap, 9) >= GAP
+    told = {"accepted": teaches and is_wide, "exploratory": teaches and not is_wide}
+    return told | {"gap": gap, "before": before, "taught": taught, "labels": labels}
 
 
 def tune(proof: Proof, results: Path, workers: ThreadPoolExecutor) -> dict[str, Any]:
@@ -608,9 +611,8 @@ def main() -> None:
             checked = plan if asked.quick else replace(plan, revalued=BED_PAIRS, draws=BED_DRAWS)
             found = bed(work, checked, least=0.0 if asked.quick else CAN_READ)
             write_json(results / "bed.json", found)
-            told = {name: found[name] for name in ("accepted", "gap", "before", "taught", "labels", "pairs")}
-            print(json.dumps(told, indent=1))
-            raise SystemExit(0 if found["accepted"] else 1)
+            print(json.dumps({name: found[name] for name in (*SAID, "pairs")}, indent=1))
+            raise SystemExit(0 if found["accepted"] or found["exploratory"] else 1)
         if asked.tune:
             write_json(results / RATES, tune(Proof(plan, work, split="dev"), results, workers))
             return

@@ -147,8 +147,11 @@ def kept_evaluation_questions(directory: Path, summary: PairSummary) -> dict[str
 
 
 def dropped_keys(directory: Path) -> set[str]:
-    """Of the questions that decontamination left out."""
-    return {str(line.get("question_key")) for line in _compared(directory) if line.get("dropped")}
+    """Of the questions that decontamination left out. Raises InputError for a line that names none."""
+    keys = {line.get("question_key") for line in _compared(directory) if line.get("dropped")}
+    if not all(isinstance(each, str) for each in keys):
+        raise InputError(f"{directory / CONTAMINATION} has a line without a question_key. {_again(directory)}")
+    return {str(each) for each in keys}
 
 
 def _compared(directory: Path) -> Iterator[dict[str, Any]]:

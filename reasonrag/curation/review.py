@@ -131,7 +131,9 @@ def review_report(directory: str | Path, judgements: str | Path | Sequence[str |
                 raise InputError(f"{each.place}: {why}")
     if not said:
         raise InputError(f"no verdict in {', '.join(map(str, paths))}: write {_VERDICTS} into the column verdict")
-    wanted = {key: each for theirs in reversed(said.values()) for key, each in theirs.items()}
+    wanted = dict[str, Judgement]()
+    for theirs in said.values():
+        wanted = theirs | wanted
     judged, pairs = dict[str, ReviewPair](), 0
     with _readable(directory):
         for pair in read_pairs(directory):

@@ -29,8 +29,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @contextmanager
-def explained_records() -> Iterator[None]:
-    """Malformed rollouts and candidates as InputError, with the command that makes them again."""
+def explained_records(out: object = "DIR") -> Iterator[None]:
+    """Malformed rollouts and candidates as InputError, with the command that makes them again. out: the data set."""
     try:
         yield
     except TornLineError as error:
@@ -38,7 +38,7 @@ def explained_records() -> Iterator[None]:
     except MalformedRolloutsError as error:
         raise InputError(str(error)) from error
     except MalformedCandidatesError as error:
-        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out DIR") from error
+        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out {out}") from error
 
 
 def read_items(path: Path) -> Iterator[JsonItem]:

@@ -259,7 +259,7 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
     settings, folder = setup.settings, setup.folder
 
     def keep(prediction: Prediction) -> None:
-        with storing(folder / ANSWERED), open_private(folder / ANSWERED, "ab") as file:
+        with storing(folder / ANSWERED), open_private(folder / ANSWERED, "ab", buffering=-1) as file:
             file.write(prediction.to_line())
 
     work = Answering(

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from preference.export.summary import SUMMARY
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
-from reasonrag.files import ANSWERED, CONFIG, EVALUATION_REPORT, ROLLOUTS, is_written, read_record
+from reasonrag.files import CONFIG, EVALUATION_REPORT, ROLLOUTS, is_written, read_record
 from reasonrag.redaction import redact
 from reasonrag.run_config import RunConfig
 
@@ -32,7 +32,7 @@ class RunState(BaseModel):
 
 
 NO_LOCK = "whether it goes on cannot be known: the lock in its folder cannot be read"
-_UNHARMED = "Restore the file; the trees are shown without it"
+_UNHARMED = "Restore the file; what was made is shown without it"
 
 
 def run_state(run: Path, done: int | None = None) -> tuple[RunState, RunSummary | None]:
@@ -45,8 +45,9 @@ def run_state(run: Path, done: int | None = None) -> tuple[RunState, RunSummary 
     except InputError as error:
         why = redact(str(error))
     operational = made.operational if made else None
+    has_report = (run / EVALUATION_REPORT).is_file()  # of an evaluation, which ends with it
     if operational is None or not operational.settings:  # trees that were imported, or alone
-        return RunState(state="unknown", why=why), summary
+        return RunState(state="ended" if has_report and not why else "unknown", why=why), summary
     settings, written = operational.settings, is_written(run)
     found = RunState(state="running" if written else "killed", why=why, max_cost=settings.get("max_cost"))
     if written is None or (why and not written):
@@ -55,11 +56,12 @@ def run_state(run: Path, done: int | None = None) -> tuple[RunState, RunSummary 
         found.state, found.asked = "stopped" if summary.stopped else "ended", summary.questions
         found.why = summary.stopped.message if summary.stopped else ""
         return found, summary
-    if found.state == "killed" and (run / EVALUATION_REPORT).is_file() and not (run / ANSWERED).is_file():
+    if found.state == "killed" and has_report:
         found.state = "ended"
     source, limits = Path(operational.questions or ""), [settings.get("limit"), settings.get("sample")]
     limits += [lines_of(source, changed_at(source))] if source.suffix == ".jsonl" else []
-    found.asked = None if settings.get("shard") else min(filter(None, limits), default=None)
+    known = [each for each in limits if isinstance(each, int) and each > 0]
+    found.asked = None if settings.get("shard") else min(known, default=None)
     return found, summary
 
 
@@ -73,10 +75,13 @@ def _is_older(summary: RunSummary, run: Path, done: int | None) -> bool:
 
 @lru_cache(512)
 def lines_of(file: Path, _changed_at: float) -> int:
-    """0 if it cannot be read."""
-    with suppress(OSError), file.open("rb") as lines:
-        return sum(1 for _ in lines)
-    return 0
+    """0 if it cannot be read, or is no file."""
+    found, end = 0, b"\n"
+    if file.is_file():
+        with suppress(OSError), file.open("rb") as content:
+            while block := content.read(1 << 20):
+                found, end = found + block.count(b"\n"), block[-1:]
+    return found + (end != b"\n")
 
 
 def changed_at(file: Path) -> float:

@@ -235,7 +235,8 @@ class JournaledModel:
         self._fetching.add(task)
         task.add_done_callback(self._fetching.discard)
         task.add_done_callback(lambda each: each.cancelled() or each.exception())  # retrieved: its caller may be gone
-        completions = await asyncio.shield(task)
+        await asyncio.wait((task,))  # which ends it not where its caller is cancelled
+        completions = task.result()
         # those that a stop string cut within their reasoning are asked again, once and singly
         if cut := [place for place, each in enumerate(completions) if stopped_in_reasoning(request, each)]:
             again = [self._fetch(request.draws(place, place + 1).without_stop(), [keys[place]]) for place in cut]

@@ -1,6 +1,7 @@
 """The Ray cluster that work is done on: joined, or started on this machine and shut down afterwards.
 
-Decides how a cluster is found, what a local one may use, and what errors of workers become. Knows no work.
+Decides how a cluster is found, what a local one may use, and what errors of workers become. Does not know
+what is run on it.
 """
 
 from __future__ import annotations

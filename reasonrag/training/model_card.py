@@ -1,6 +1,7 @@
 """The model card: README.md of a trained model, with its base, its training and the prompts it needs.
 
-Filled from the output directory, never from guesses; what is not recorded is called unknown. `rendering` escapes it.
+Filled from the output directory, never from guesses; what is not recorded is called unknown. Names and texts from
+outside are escaped by `rendering`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def render_model_card(folder: Path, record: TrainingRecord, told: Provenance, me
     adapter = told.finetuning_type not in ("full", "freeze", "merged")
     by_trl = "trl" in record.versions and "llamafactory" not in record.versions
     trainer = "transformers" if told.stage == "policy" else "TRL" if by_trl else "LLaMA-Factory"
-    processes = (record.settings.get("nodes") or 1) * (record.settings.get("gpus_per_node") or len(record.gpus) or 1)
+    nodes, gpus = record.settings.get("nodes") or 1, record.settings.get("gpus_per_node") or len(record.gpus) or 1
+    processes = int(nodes) * int(gpus)
     logged = [(name, shown) for name, shown in SHOWN_METRICS.items() if name in metrics.last]
     results = [(shown, f"{metrics.first[name]:.4g}", f"{metrics.last[name]:.4g}") for name, shown in logged]
     only = {name: _only(values) for name, values in told.asked if name not in ("renderer", "warnings")}

@@ -62,7 +62,8 @@ class Startable:
 
 
 def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bool) -> Startable:
-    """Check everything. strict: refuse while blockers remain. Raises InputError, ReasonragError if no trainer works."""
+    """Check everything. strict: refuse while blockers remain. Raises InputError, and ReasonragError where LLaMA-Factory
+    itself does not work."""
     data, launch, found = job.data, job.launch, PreflightFindings(job.permitted)
     config, decides = resolution.config, identity_of(resolution, data)
     checked = check_data(config, resolution.entries, data, found)

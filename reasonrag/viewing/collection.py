@@ -189,16 +189,16 @@ def listed_in(folder: Path) -> dict[str, str]:
     for each in sorted(folder.iterdir()):
         with suppress(PermissionError, RuntimeError):  # not to be read, or a link to itself
             below = chain([each], *(each.glob(names) for names in ("*", f"{CALIBRATION}/*", f"{JUDGEMENTS}/*")))
-            if (kind := _kind_of(each)) and not link_out_of(folder, filter(Path.is_symlink, below)):
+            if (kind := kind_of(each)) and not link_out_of(folder, filter(Path.is_symlink, below)):
                 found[each.name] = kind
     return found
 
 
 def is_of_several(folder: Path) -> bool:
-    return folder.is_dir() and _kind_of(folder) is None and bool(listed_in(folder))
+    return folder.is_dir() and kind_of(folder) is None and bool(listed_in(folder))
 
 
-def _kind_of(folder: Path) -> str | None:
+def kind_of(folder: Path) -> str | None:
     return next((kind for kind, files in files_of(folder).items() if all(map(Path.is_file, files))), None)
 
 

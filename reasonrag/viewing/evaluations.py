@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from preference.export.summary import SUMMARY
 from preference.statistics import COMPARISON_LEVEL, Share, share_of
@@ -25,6 +25,7 @@ from reasonrag.files import (
     CONFIG,
     EVALUATION_REPORT,
     PREDICTIONS,
+    is_written,
     names_of,
     read_record,
     read_small,
@@ -44,6 +45,9 @@ _Key: TypeAlias = tuple[str, str]
 _SCORES = ("answer", "em", "f1", "judged", "gold_recall", "searches", "calls", "prompt_tokens", "completion_tokens")
 
 
+_Score: TypeAlias = Annotated[float, Field(ge=0, le=1)] | None
+
+
 class _Line(BaseModel):
     """What of a prediction is counted or listed."""
 
@@ -52,9 +56,9 @@ class _Line(BaseModel):
     golden_answers: list[str]
     type: str | None = None
     hops: int | None = None
-    em: float | None = None
-    judged: float | None = None
-    f1: float | None = None
+    em: _Score = None
+    judged: _Score = None
+    f1: _Score = None
     answer: str | None = None
     steps: list[dict[str, Any]]
 
@@ -99,8 +103,9 @@ def is_evaluation(path: Path) -> bool:
 
 
 def predictions_in(path: Path) -> Path:
-    """Those of an evaluation that has ended, or so far."""
-    return path / (ANSWERED if (path / ANSWERED).is_file() else PREDICTIONS)
+    """Those so far of an evaluation that goes on, or never came to its end; else of its last end."""
+    growing, ended = path / ANSWERED, path / PREDICTIONS
+    return growing if growing.is_file() and (not ended.is_file() or is_written(path)) else ended
 
 
 def records_in(folder: Path) -> dict[str, Any]:
@@ -127,7 +132,8 @@ class Evaluations:
         self.keys = list(dict.fromkeys([*known, *(key for each in found for key in each)]))
         attempts = [[each.get(key) for each in found] for key in self.keys]
         self._attempts = {number: each for number, each in enumerate(attempts) if any(each)}
-        if all(found) and not any(map(all, self._attempts.values())):
+        grows = any(not each and predictions_in(path).name == ANSWERED for each, path in zip(found, paths, strict=True))
+        if not grows and not any(map(all, self._attempts.values())):
             raise InputError(f"{' and '.join(map(str, paths))} have no question in common")
 
     def attempts(self, number: int) -> list[dict[str, Any] | None]:

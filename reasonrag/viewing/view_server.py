@@ -26,8 +26,8 @@ from reasonrag.errors import InputError
 from reasonrag.exploration.run_state import changed_at, lines_of, run_state
 from reasonrag.files import EVALUATION_REPORT, is_written, read_record, readable
 from reasonrag.redaction import redact
-from reasonrag.viewing.collection import Collection, files_of, listed_in, open_collection
-from reasonrag.viewing.evaluations import Evaluations, is_evaluation, predictions_in
+from reasonrag.viewing.collection import Collection, files_of, kind_of, listed_in, open_collection
+from reasonrag.viewing.evaluations import Evaluations, predictions_in
 from reasonrag.viewing.judging import Judging, Said, WrongRequest
 from reasonrag.viewing.overview import OverviewCounts
 from reasonrag.viewing.page import listing, made_from, pair_columns, served_page
@@ -174,9 +174,10 @@ class GrowingEvaluation:
         self._read()
 
     def _read(self, known: Sequence[tuple[str, str]] = ()) -> None:
-        self._seen, self._found = self._now(), Evaluations([self.path], known)
-        self._listing = self._found.listing()
-        self._listing.about.append(made_from(self.path))
+        now, found = self._now(), Evaluations([self.path], known)
+        listing = found.listing()
+        listing.about.append(made_from(self.path))
+        self._seen, self._found, self._listing = now, found, listing
 
     def _now(self) -> tuple[Path, int, int]:
         file = predictions_in(self.path)
@@ -185,12 +186,16 @@ class GrowingEvaluation:
 
     def listed(self, seen: str) -> bytes:
         with self._lock:
-            with suppress(InputError, OSError):  # it is being written
+            try:
                 if self._now() != self._seen:
                     self._read(self._found.keys)
                     self._changes += 1
+                self.error = None
+            except (InputError, OSError) as error:  # while it is written a file may take the place of another
+                self.error = None if is_written(self.path) else redact(str(error))
             version, found = f"{self.made}.{self._changes}", self._listing
-            calls = sum(score["calls"] or 0 for row in found.rows for score in row.scores if score)
+            counts = [score["calls"] for row in found.rows for score in row.scores if score]
+            calls = sum(each for each in counts if isinstance(each, int))
             run = self._progress.of(self.path, len(found.rows), calls, complete=True)
         whole = {} if seen == version else found.model_dump(mode="json")
         return orjson.dumps({"version": version, "complete": True, "run": run} | whole)
@@ -223,7 +228,6 @@ class Several:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._scans: dict[str, Shown] = {}
-        self._opening = threading.Lock()
 
     def listed(self) -> dict[str, Any]:
         found = listed_in(self.path)
@@ -248,12 +252,15 @@ class Several:
 
     def scan(self, name: str) -> Shown:
         """Raises HTTPNotFound for a name that is not listed, InputError for what cannot be opened."""
-        with self._opening:
-            if name not in self._scans:
-                if name not in listed_in(self.path):
-                    raise web.HTTPNotFound
-                self._scans[name] = shown_alone(self.path / name)
+        if isinstance(self._scans.get(name), BackgroundScan):  # whose files are open
             return self._scans[name]
+        if name not in listed_in(self.path):
+            raise web.HTTPNotFound
+        if name not in self._scans:
+            made = shown_alone(self.path / name)
+            if self._scans.setdefault(name, made) is not made:
+                made.stop()
+        return self._scans[name]
 
     def page(self, name: str) -> bytes:
         """Of one in the folder; without a name, of the folder. Raises HTTPNotFound, InputError."""
@@ -268,7 +275,11 @@ class Several:
 
 def shown_alone(path: Path, trees: Sequence[Path] = ()) -> Shown:
     """A run, a data set with these trees, or an evaluation. Raises InputError."""
-    return GrowingEvaluation(path) if is_evaluation(path) else BackgroundScan(open_collection(path, trees))
+    if kind_of(path) != "evaluation":
+        return BackgroundScan(open_collection(path, trees))
+    if trees:
+        raise InputError(f"--trees goes with a data set, and {path} is an evaluation")
+    return GrowingEvaluation(path)
 
 
 class _Report(BaseModel):

@@ -6,6 +6,7 @@ And the laws of the house that tests/test_house.py has not: what modules are cal
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import shutil
@@ -206,6 +207,20 @@ def test_no_module_imports_what_is_private_to_another() -> None:
         if re.match("_(?!_)", alias.name)
     ]
     assert private == []
+
+
+def test_what_benchmarks_and_examples_import_is_there() -> None:
+    """Most are never run by a test, and none is checked by mypy."""
+    imported = {
+        (each.module or "", alias.name)
+        for folder in ("benchmarks", "docs/examples")
+        for script in (ROOT / folder).glob("*.py")
+        for each in ast.walk(ast.parse(script.read_text("utf-8")))
+        if isinstance(each, ast.ImportFrom) and (each.module or "").split(".")[0] in PACKAGES
+        for alias in each.names
+    }
+    assert len(imported) > 100
+    assert [each for each in sorted(imported) if not hasattr(importlib.import_module(each[0]), each[1])] == []
 
 
 def test_inner_functions_take_values_or_records_not_settings() -> None:

@@ -1,6 +1,7 @@
 """`reasonrag evaluate-critic`: scores the steps of held-out trees, measures, and says whether the critic is offered.
 
-Decides what is scored. `observations` decides what is true, `measures` how it is counted, `verdict` what fails.
+Decides what is scored and writes the verdict into the critic's folder. `observations` decides what is true, `measures`
+how it is counted, `verdict` what fails.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class _Plan:
 def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, enough: float) -> list[_Trees]:
     """Raises InputError for a folder that is no run, and where no question is left."""
     if not runs:
-        raise InputError("give at least one run directory, with questions that the critic was not trained on")
+        raise InputError("give at least one run of generate, with questions that the critic was not trained on")
     found = list[_Trees]()
     for run in runs:
         fresh = fresh_values(run)

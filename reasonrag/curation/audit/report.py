@@ -53,7 +53,7 @@ class CheckResult(BaseModel):
 
     @property
     def verdict(self) -> str:
-        """One of `_VERDICTS`."""
+        """`error`, `allowed`, `warning`, `passed` or `not checked`."""
         if not self.count:
             return "passed" if self.checked else "not checked"
         return "allowed" if self.allowed else self.severity

@@ -433,20 +433,25 @@ class EndpointModel:
         priority = request.priority
         if all(each.pace.down_since is not None for each in self._endpoints):
             priority += _BEHIND_ALL * trials.while_down
-        slot = await self.scheduler.take(priority, expected, request.question_id, trials.failed)
-        endpoint, paid = self._endpoints[slot.lane], list[Answer]()
+        paid = list[Answer]()
         try:
-            paid.append(await self._post(endpoint, request))
-            self._account(paid[0], slot)
-            self._say_of(endpoint, *endpoint.learn(paid[0], request))
+            slot = await self.scheduler.take(priority, expected, request.question_id, trials.failed)
+            try:
+                endpoint = self._endpoints[slot.lane]
+                try:
+                    paid.append(await self._post(endpoint, request))
+                except Exception as error:
+                    trials.failed[slot.lane] += 1
+                    self._note(error, slot, trials)
+                    raise
+                self._account(paid[0], slot)
+                self._say_of(endpoint, *endpoint.learn(paid[0], request))
+            finally:
+                self.scheduler.give_back(slot)
         except Exception as error:
             if not paid:
-                trials.failed[slot.lane] += 1
-                self._note(error, slot, trials)
                 raise
             self._stop_after(error)
-        finally:
-            self.scheduler.give_back(slot)
         return paid[0].completions
 
     async def _post(self, endpoint: OneAddress, request: ChatRequest) -> Answer:

@@ -252,7 +252,8 @@ def longest_cutoff(shape: ModelShape, training: TrainingSetup, gpu_memory: int) 
 
 
 def alternatives(training: TrainingSetup) -> list[TrainingSetup]:
-    """Other ways to train the same rows; those first that change least what is learned."""
+    """Other ways to train the same rows, in order of how much they change what is learned: full training, sharded or
+    offloaded, then LoRA, then QLoRA."""
     offloaded = Zero(stage=3, offload_optimizer=True, offload_parameters=True)
     full = training.model_copy(update={"method": "full", "zero": Zero()})
     adapter = training.adapter.model_copy(update={"rank": max(training.adapter.rank, 64)})

@@ -1,6 +1,7 @@
 """The shape of a Qwen2 model, from which its parameters and the size of its activations follow.
 
-Read from the model's config.json if it is here, else from the published shapes of Qwen2.5. Knows no training.
+Read from the model's config.json if it is here, else from the published shapes of Qwen2.5. `memory`
+knows what a training needs.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def _refuse_without_rows(data: TrainingData, entry: DatasetEntry) -> None:
 def read_questions(data: TrainingData, entry: DatasetEntry) -> tuple[list[str], dict[str, int]]:
     """The `question_key` of each question, and counts by dataset/split: from questions.jsonl, else from the rows.
     Raises InputError for a damaged file."""
-    with explained_records():
+    with explained_records(data.directory):
         keys, splits = question_keys(data.directory)
         if not (data.directory / QUESTIONS).is_file() and entry.file is not None and entry.file.suffix == ".json":
             rows = [row for row in rows_in(entry.file) if isinstance(row.get("question"), str)]

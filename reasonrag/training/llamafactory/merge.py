@@ -51,7 +51,8 @@ class MergeResult(BaseModel, Shown):
 def merge_adapter(
     adapter: Path, out: Path | None, changes: Sequence[str], *, allow: Sequence[str], watcher: JobWatcher
 ) -> MergeResult:
-    """Merge an adapter into `out`, a new or empty folder. changes: `key=value` for LLaMA-Factory's export.
+    """Merge an adapter into `out`, a new or empty folder. changes: `key=value` for LLaMA-Factory's export. allow:
+    objections to go on despite.
 
     Raises InputError before anything is written, TrainingFailed if LLaMA-Factory fails.
     """

@@ -1,7 +1,8 @@
 """One training: a resolved configuration and a data set become a model that says what it is.
 
 Puts the parts together: check (`prepare`), launch (`llamafactory.launcher`), watch and report (`metrics`,
-`model_card`). Decides whether a training is new, resumed or already finished; also one of `stages.trl`.
+`model_card`). Decides whether a training is new, resumed or already finished. Trainings of `stages.trl` run and end by
+`train_by`, too.
 """
 
 from __future__ import annotations
@@ -194,7 +195,8 @@ def _run(trainer: Trainer, output: OutputDirectory, prepared: Startable, before:
     record.command = trainer.command(checkpoint)
     header = (
         f"What {trainer.name} trains by, resolved by reasonrag from {record.config} and {record.data['directory']}.\n"
-        f"Hash {record.config_hash}. The command is in training.json. To change something, give another --out."
+        f"Hash {record.config_hash}. The command is in training.json. To change something, run the same command "
+        "with another --out."
     ).replace("\r", " ")
     write_file(output.own / TRAIN_YAML, as_yaml(record.resolved, header).encode(), shared=True)
     if before:

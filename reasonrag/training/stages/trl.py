@@ -76,8 +76,9 @@ class ProcessJob(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Kind:
-    """stage: as provenance has it. module: the process, started with a job. configs: folder of the shipped
-    configurations. ours: keys of a configuration that are not its trainer's, beside the base model and LoRA."""
+    """stage: as provenance has it. command: that trains it. module: the process, started with a job. configs: folder of
+    the shipped configurations. ours: keys of a configuration that are not its trainer's, beside the base model and
+    LoRA."""
 
     stage: str
     command: str

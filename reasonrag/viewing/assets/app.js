@@ -70,8 +70,9 @@ async function showEvaluations(route) {
     return;
   }
   await searched; // what stands beside this question
-  const found = await source.question(row.number);
+  const found = await source.question(row.number).catch((error) => ({ wrong: error.message }));
   if (routeOf(location.hash).id !== route.id) return; // the reader has gone on
+  if (found?.wrong) return stage.replaceChildren(h("p", { class: "verdict error" }, "The attempts at this question could not be read: ", said(found.wrong)));
   stage.replaceChildren(...flat(found ? attemptsSection(found, row) : [h("a", { href: link([]) }, "← all questions"), h("h2", { tabindex: -1 }, said(row.question)), h("p", { class: "note" }, "Its attempts are not in this page: give reasonrag view a larger --max-mb.")]));
   markWords(stage);
 }

@@ -250,6 +250,50 @@ async def test_an_evaluation_grows_on_its_page_and_a_question_keeps_its_number(a
             assert (await client.ask(f"api/{none}"))[0] == 404
 
 
+async def test_a_session_that_ended_early_takes_nothing_from_an_evaluation_that_has_ended(answering: Path) -> None:
+    """As where questions that failed are asked again, and the endpoint is down."""
+    end(answering)
+    answer(answering, ANSWERS[0])
+    async with served(Several(answering.parent)) as client:
+        [row] = (await client.ask("api/list"))[1]["rows"]
+        assert (row["state"], row["done"], row["em"]) == ("ended", 6, 0.5)
+        await client.listed(6, "agent/")
+        with only_writer(answering):
+            await client.listed(1, "agent/")
+        await client.listed(6, "agent/")
+
+
+async def test_a_damaged_or_hostile_evaluation_says_so_and_takes_no_other_with_it(answering: Path) -> None:
+    """Whatever another program wrote: a line that is none, numbers that are none, files that are no files, links."""
+    home = answering.parent
+    answer(answering, ANSWERS[2][50:])
+    for name in ("limits", "pipe", "counts", "scores"):
+        shutil.copytree(answering, home / name)
+    hostile = {"limits": {"settings": {"limit": "x", "sample": 3}}}
+    hostile["pipe"] = {"settings": {"limit": None, "seed": 0}, "questions": str(home / "pipe" / "q.jsonl")}
+    os.mkfifo(home / "pipe" / "q.jsonl")
+    for name, operational in hostile.items():
+        (home / name / "config.json").write_bytes(
+            orjson.dumps({"config_hash": "h", "decides_answers": {"model": "qwen"}, "operational": operational})
+        )
+    write_rows(home / "counts" / "answered.jsonl", [prediction(0, 1, calls="x"), prediction(1, 1, calls=[1])])
+    async with served(Several(home)) as client, asyncio.timeout(PATIENCE_S):
+        rows = {row["name"]: row for row in (await client.ask("api/list"))[1]["rows"]}
+        assert {*rows} == {"agent", *hostile, "counts", "scores"}
+        assert (rows["limits"]["asked"], rows["pipe"]["asked"]) == (3, None)
+        await client.listed(2, "counts/")
+        await client.listed(3, "agent/")
+        write_rows(home / "scores" / "answered.jsonl", [prediction(0, 5)])
+        status, said = await client.ask("scores/api/list")
+        assert (status, "em: Input should be less than or equal to 1" in said["error"]) == (500, True)
+        answer(answering, b"garbage\n")
+        with only_writer(answering):
+            assert (await client.ask("agent/api/list"))[0] == 200
+        assert "line 4, is no prediction" in await client.gone("agent/api/list")
+        (answering / "report.json").symlink_to(home / "counts" / "config.json")
+        assert (await client.ask("agent/api/list"))[0] == 404
+
+
 # -- a folder of several ---------------------------------------------------------------------------------------
 
 
