@@ -290,7 +290,7 @@ async def test_a_damaged_or_hostile_evaluation_says_so_and_takes_no_other_with_i
         with only_writer(answering):
             assert (await client.ask("agent/api/list"))[0] == 200
         assert "line 4, is no prediction" in await client.gone("agent/api/list")
-        (answering / "report.json").symlink_to(home / "counts" / "config.json")
+        (answering / "report.json").symlink_to(home.parent / "elsewhere.json")
         assert (await client.ask("agent/api/list"))[0] == 404
 
 
