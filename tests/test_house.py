@@ -24,7 +24,7 @@ LINES = {
     "preference": 5252,
     "hall": 3896,
     "agent": 3159,
-    "critics": 1098,
+    "critics": 1100,
     "curation": 5393,
     "data": 3517,
     "evaluation": 4155,

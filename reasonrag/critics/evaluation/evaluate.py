@@ -147,7 +147,9 @@ class _Plan:
 def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, enough: float) -> list[_Trees]:
     """Raises InputError for a folder that is no run, and where no question is left."""
     if not runs:
-        raise InputError("give at least one run of generate, with questions that the critic was not trained on")
+        raise InputError(
+            "give at least one run directory of generate, with questions that the critic was not trained on"
+        )
     found = list[_Trees]()
     for run in runs:
         fresh = fresh_values(run)
