@@ -75,7 +75,7 @@ def _is_older(summary: RunSummary, run: Path, done: int | None) -> bool:
 
 @lru_cache(512)
 def lines_of(file: Path, _changed_at: float) -> int:
-    """0 if it cannot be read, or is no file."""
+    """0 for a file that cannot be read, and for a pipe."""
     found, end = 0, b"\n"
     if file.is_file():
         with suppress(OSError), file.open("rb") as content:
