@@ -51,7 +51,7 @@ from loop import (
 )
 from lucky_world import Exchanger, Size, write_world
 from phases import say
-from proof_report import label_share, read_seeds, report
+from proof_report import gap_of_bed, label_share, read_seeds, report
 from reporting import ROOT, commit, machine, publish
 
 import reasonrag
@@ -626,7 +626,7 @@ def main() -> None:
     done = read_seeds(results)
     if not done:
         raise SystemExit(f"{results} has no figures of a seed yet")
-    publish(report(done), asked.append)
+    publish(report(done, gap_of_bed(results, done[0]["plan"])), asked.append)
 
 
 def rates_of(results: Path, *, chosen_now: bool) -> dict[str, tuple[float, float]]:

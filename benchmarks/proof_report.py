@@ -24,6 +24,8 @@ EQUIVALENT, WIDE_SD, FIRST_SEEDS, MORE_SEEDS = 2.0, 3.2, 4, 16
 """Points of EM within which two arms are alike; the spread of differences, in how many first seeds, from which on
 twelve are too few; and how many there are then."""
 LEVEL = 0.05
+OF_LABELS = ("rates", "revalued", "draws")
+"""What a bed and its seeds may have of their own: rates are chosen later, and a bed's labels are looked at closer."""
 Answers = NDArray[np.float64]
 """0 or 1, of seeds (rows) and questions (columns)."""
 
@@ -37,6 +39,17 @@ def read_seeds(folder: Path) -> list[dict[str, Any]]:
         if each["plan"] != found[0]["plan"]:
             raise SystemExit(f"{folder}: seeds {found[0]['seed']} and {each['seed']} are of other plans")
     return found
+
+
+def gap_of_bed(folder: Path, plan: Mapping[str, Any]) -> float | None:
+    """How much righter the labels of consensus were than those of outcome, in the bed of this plan (`bed-N.json`):
+    None where it is accepted or was not explored."""
+
+    def same(other: Mapping[str, Any]) -> bool:
+        return all(other[name] == each for name, each in plan.items() if name not in OF_LABELS)
+
+    beds = [json.loads(file.read_bytes()) for file in folder.glob("bed*.json")]
+    return next((bed["gap"] for bed in beds if not bed["accepted"] and same(bed["plan"])), None)
 
 
 def label_share(calibration: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,9 +106,9 @@ def pooled_sd(seeds: Sequence[Mapping[str, Any]]) -> float:
     return float(np.sqrt(np.mean(np.square(spreads))))
 
 
-def conclusion(primary: Mapping[str, float], shown: Mapping[tuple[str, str], int], *, enough: bool) -> str:
+def conclusion(primary: Mapping[str, float], shown: Mapping[tuple[str, str], int], lacks: Sequence[str] = ()) -> str:
     """In the words that the plan allows. shown: of secondary differences, 1 if one is above 0 by Holm, -1 below, else
-    0. enough: whether as many seeds were run as the plan asks for."""
+    0. lacks: what the plan asks for and is not there, which makes it exploratory."""
     found = f"{primary['value']:+.1f} EM (95 % CI {primary['low']:+.1f} to {primary['high']:+.1f})"
     seen = f"a difference of {primary['detectable']:.1f} points would have been found four times in five"
     if shown.get(("consensus", "placebo")) != 1:
@@ -113,11 +126,11 @@ def conclusion(primary: Mapping[str, float], shown: Mapping[tuple[str, str], int
         said = f"No difference was shown, and none was excluded: {found}; {seen}."
     if shown.get(("sft", "consensus")) == 1:
         said += " Best paths teach more than preferences, in this bed."
-    return said if enough else f"Exploratory: fewer seeds than the plan asks for. {said}"
+    return f"Exploratory: {'; '.join(lacks)}. {said}" if lacks else said
 
 
-def report(seeds: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Markdown of everything that a reader needs."""
+def report(seeds: Sequence[Mapping[str, Any]], gap: float | None = None) -> Iterator[str]:
+    """Markdown of everything that a reader needs. gap: that of a bed in which it is too small."""
     plan = seeds[0]["plan"]
     dollars = np.mean([run["cost_usd"] for seed in seeds for run in seed["runs"].values()])
     yield "\n**Process preferences against outcome preferences at equal dollars** (benchmarks/proof.py, plan PROOF.md)"
@@ -134,12 +147,12 @@ def report(seeds: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield from (
             f"\nNot all seeds have both arms of {' - '.join(each)}." for each in SECONDARY if each not in tested
         )
-        yield from _differences(seeds, tested, plan["seeds"])
+        yield from _differences(seeds, tested, gap)
     yield from _costs(seeds)
 
 
 def _differences(
-    seeds: Sequence[Mapping[str, Any]], secondary: Sequence[tuple[str, str]], wanted: int
+    seeds: Sequence[Mapping[str, Any]], secondary: Sequence[tuple[str, str]], gap: float | None
 ) -> Iterator[str]:
     tested = [PRIMARY, *secondary]
     found = [difference(seeds, *each) for each in tested]
@@ -160,8 +173,11 @@ def _differences(
         for each, of, p in zip(tested[1:], found[1:], adjusted[1:], strict=True)
     }
     spread = pooled_sd(seeds[:FIRST_SEEDS])
-    enough = len(seeds) >= (wanted if spread <= WIDE_SD else MORE_SEEDS)
-    yield f"\n{conclusion(found[0], shown, enough=enough)}"
+    wanted = seeds[0]["plan"]["seeds"] if spread <= WIDE_SD else MORE_SEEDS
+    lacks = ["fewer seeds than the plan asks for"] if len(seeds) < wanted else []
+    if gap is not None:
+        lacks.append(f"in the bed's own seed labels of consensus were {100 * gap:.1f} points righter, too little a gap")
+    yield f"\n{conclusion(found[0], shown, lacks)}"
     yield (
         f"\nThe 90 % interval of the first is {_ends(found[0], 'equivalent_low', 'equivalent_high')}. SD of the "
         f"differences of the first {min(FIRST_SEEDS, len(seeds))} seeds to `outcome`, pooled over `consensus` and "

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from loop import BEFORE
 from proof import ARMS, OF_BASE, QUICK_ARMS, QUICK_RATES, TRIED, Proof, ProofPlan, tune, verdict
-from proof_report import PRIMARY, conclusion, difference, holm, read_seeds, report, two_sided
+from proof_report import PRIMARY, conclusion, difference, gap_of_bed, holm, read_seeds, report, two_sided
 from reporting import ROOT
 
 from tests.helpers.jsonl import write_rows
@@ -102,13 +102,13 @@ def test_the_conclusion_is_the_one_that_the_plan_allows(
     ends = {"equivalent_low": value - inner, "equivalent_high": value + inner, "detectable": 2.34}
     primary = {"low": low, "value": value, "high": high} | ends
     transmitted = {("consensus", "placebo"): 1}
-    text = conclusion(primary, transmitted, enough=True)
+    text = conclusion(primary, transmitted)
     assert text.startswith(said)
     assert ("a difference of 2.3 points would have been found" in text) == (low <= 0 <= high)
-    few = conclusion(primary, transmitted, enough=False)
-    assert few == f"Exploratory: fewer seeds than the plan asks for. {text}"
-    assert conclusion(primary, {}, enough=True).startswith("DPO was not shown to transmit labels in this bed")
-    best = conclusion(primary, transmitted | {("sft", "consensus"): 1}, enough=True)
+    few = conclusion(primary, transmitted, ["few seeds", "a small gap"])
+    assert few == f"Exploratory: few seeds; a small gap. {text}"
+    assert conclusion(primary, {}).startswith("DPO was not shown to transmit labels in this bed")
+    best = conclusion(primary, transmitted | {("sft", "consensus"): 1})
     assert best.endswith("Best paths teach more than preferences, in this bed.")
 
 
@@ -131,6 +131,19 @@ def test_the_report_has_all_arms_their_labels_and_the_tests_of_the_plan() -> Non
     told = "\n".join(report(few))
     assert "Exploratory: fewer seeds than the plan asks for. DPO was not shown to transmit" in told
     assert "Not all seeds have both arms of values - outcome." in told
+
+
+def test_seeds_of_a_bed_with_too_small_a_gap_are_called_exploratory(tmp_path: Path) -> None:
+    """By the figures of the bed that they were run in, not by those of others."""
+    plan: dict[str, Any] = {"warmup_steps": 2400, "rates": {}, "revalued": 400}
+    for number, steps, accepted, gap in ((5, 1200, False, 0.13), (7, 2400, False, 0.051), (8, 2, True, 0.2)):
+        bed = {"plan": plan | {"warmup_steps": steps}, "accepted": accepted, "gap": gap}
+        write_rows(tmp_path / f"bed-{number}.json", [bed])
+    seeds = {"rates": {"sft": [1e-4, 0]}, "revalued": 100}
+    found = [gap_of_bed(tmp_path, plan | seeds | {"warmup_steps": steps}) for steps in (2400, 2, 3)]
+    assert found == [0.051, None, None]
+    text = "\n".join(report(seeds_of(ALIKE), found[0]))
+    assert "Exploratory: in the bed's own seed labels of consensus were 5.1 points righter, too little a gap. " in text
 
 
 # -- what would spoil it -----------------------------------------------------------------------------------------
@@ -206,7 +219,7 @@ def test_quick_runs_a_seed_to_its_table_and_the_bed_with_what_the_seed_has_made(
     assert done.returncode == 0, done.stderr
     bed = asked(*where, "--bed", home=tmp_path)
     told = json.loads(bed.stdout)
-    assert bed.returncode == (0 if told["accepted"] else 1), bed.stderr
+    assert bed.returncode == (0 if told["accepted"] or told["exploratory"] else 1), bed.stderr
     assert told["labels"].keys() == {"consensus", "outcome", "values"}
     assert "reasonrag generate" not in bed.stdout + bed.stderr
     [seed] = read_seeds(tmp_path / "work" / "results")
