@@ -46,7 +46,7 @@ def gap_of_bed(folder: Path, plan: Mapping[str, Any]) -> float | None:
     None where it is accepted or was not explored."""
 
     def same(other: Mapping[str, Any]) -> bool:
-        return all(other[name] == each for name, each in plan.items() if name not in OF_LABELS)
+        return all(other.get(name) == each for name, each in plan.items() if name not in OF_LABELS)
 
     beds = [json.loads(file.read_bytes()) for file in folder.glob("bed*.json")]
     return next((bed["gap"] for bed in beds if not bed["accepted"] and same(bed["plan"])), None)
