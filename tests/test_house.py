@@ -27,7 +27,7 @@ LINES = {
     "critics": 1100,
     "curation": 5393,
     "data": 3517,
-    "evaluation": 4155,
+    "evaluation": 4154,
     "exploration": 2642,
     "llm": 5060,
     "publishing": 1375,
@@ -37,9 +37,9 @@ LINES = {
     "serving": 1166,
     "studies": 1317,
     "training": 5671,
-    "viewing": 3482,
-    "tests": 53708,
-    "benchmarks": 11885,
+    "viewing": 3484,
+    "tests": 53732,
+    "benchmarks": 11901,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PAGE_LINES = 2_800

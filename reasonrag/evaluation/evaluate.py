@@ -34,7 +34,6 @@ from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_method, method_for, method_identity
 from reasonrag.evaluation.plan import AskedModel, Parts, find_step_critic, judge_spec, with_temperature
-from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import REPORT, ConditionCheck, EvaluationConditions, EvaluationUsage, Report
 from reasonrag.evaluation.report_page import write_page
 from reasonrag.evaluation.reported_metrics import grouped_means, metric_means
@@ -258,9 +257,9 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
     for Ctrl-C."""
     settings, folder = setup.settings, setup.folder
 
-    def keep(prediction: Prediction) -> None:
-        with storing(folder / ANSWERED), open_private(folder / ANSWERED, "ab", buffering=-1) as file:
-            file.write(prediction.to_line())
+    def keep(lines: bytes, mode: str = "ab") -> None:
+        with storing(folder / ANSWERED), open_private(folder / ANSWERED, mode, buffering=-1) as file:
+            file.write(lines)
 
     work = Answering(
         setup.questions,
@@ -269,10 +268,10 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
         settings.concurrency,
         setup.most_replies,
         lambda owed: setup.source.described(owed, len(setup.questions), limited=settings.limit is not None),
-        keep,
+        lambda prediction: keep(prediction.to_line()),
     )
     with claimed(folder, setup.config):
-        (folder / ANSWERED).unlink(missing_ok=True)  # of a session that was stopped: the journal gives it again
+        keep(b"", "wb")  # for who looks before the first answer; the journal gives those of a stopped session again
         budget = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes)
         async with open_run(folder, setup.roles(parts), watcher, budget, recorded_in=folder) as run:
             await run.complete(work, work)

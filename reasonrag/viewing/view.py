@@ -81,6 +81,8 @@ def _page_of(places: Sequence[Path], trees: Sequence[Path], **of_collection: Any
         raise InputError(f"{odd} is no {kind}: only evaluations, or only trainings, are shown beside each other")
     if odd:
         return partial(page_of, open_collection(odd, trees), **of_collection)
+    if trees or any(of_collection.values()):
+        raise InputError(f"--trees, title and change go with a run or a data set, and {places[0]} is neither")
     if fits is is_evaluation:
         return partial(page_of_evaluations, Evaluations(places))
     return partial(page_of_trainings, places)

@@ -361,6 +361,8 @@ def test_a_cap_ends_it_and_more_goes_on(agent: str, reasonrag: Reasonrag, home: 
     be looked at before the end."""
     offline = ("--model", "offline", "--index-home", home, *agent.split())
     assert reasonrag(*flags("evals/whole", *offline)).status == 0
+    assert reasonrag(*flags(RUN, *offline, "--max-calls", 1, "--concurrency", 1)).status == 3
+    assert not any(json.loads(line)["answer"] for line in (RUN / "answered.jsonl").read_text().splitlines())
     capped = reasonrag(*flags(RUN, *offline, "--max-calls", 24, "--concurrency", 1))
     assert capped.status == 3
     assert "--max-calls: 24 of 24 calls are used" in capped.err

@@ -184,6 +184,10 @@ def test_evaluations_of_other_questions_and_broken_lines_are_refused(evaluations
         reasonrag.view(tmp_path / "broken")
     with pytest.raises(InputError, match="give a run, a data set, evaluations or trainings"):
         reasonrag.view([])
+    others: tuple[dict[str, Any], ...] = ({"title": "T"}, {"change": lambda _, fields: fields}, {"trees": [tmp_path]})
+    for more in others:
+        with pytest.raises(InputError, match="`trees`, title and change go with a run or a data set, and "):
+            reasonrag.view(evaluations, **more)
     with pytest.raises(InputError, match="is no training: only evaluations, or only trainings, are shown beside"):
         reasonrag.view([tmp_path, evaluations[0]])
     with pytest.raises(InputError, match=f"{tmp_path} is no evaluation: only evaluations, or only trainings"):

@@ -224,13 +224,18 @@ def end(home: Path) -> None:
 
 
 async def test_an_evaluation_grows_on_its_page_and_a_question_keeps_its_number(answering: Path) -> None:
-    """To its end, when its answers are in another order, in another file. In a folder its row grows, too."""
+    """From before its first answer to its end, when its answers are in another order, in another file. In a folder its
+    row grows, too."""
+    (answering / "answered.jsonl").write_bytes(b"")  # as `evaluate` begins
     async with served(answering) as client, served(Several(answering.parent)) as of_folder:
 
         async def row() -> tuple[object, ...]:
             [found] = (await of_folder.ask("api/list"))[1]["rows"]
             return found["state"], found["done"], found["asked"], found.get("em")
 
+        await client.listed(0)
+        assert await row() == ("killed", 0, 6, None)
+        answer(answering, b"".join(ANSWERS[:2]) + ANSWERS[2][:50])
         first = await client.listed(2)
         assert [each["id"] for each in first["rows"]] == ["q3", "q1"]
         assert (first["run"]["state"], first["run"]["asked"], (await row())[0]) == ("killed", 6, "killed")
