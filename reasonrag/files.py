@@ -30,8 +30,8 @@ VIEW_PAGE, PREDICTIONS, EVALUATION_REPORT = "view.html", "predictions.jsonl", "r
 """The page that `view` writes beside what it shows; what `evaluate` writes of each question, and of all."""
 ANSWERED = "answered.jsonl"
 """Predictions of an evaluation that goes on, in the order in which they came; its end removes them."""
-TUNING, TRIALS = "tuning.json", "trials"
-"""Files of a `tune` directory, which has no rollouts."""
+TUNING, TRIALS, COMPARISON = "tuning.json", "trials", "compare.json"
+"""Files of a `tune` directory, which has no rollouts, and of a comparison."""
 CALIBRATION, CALIBRATION_REPORT, ROWS_REPORT = "calibration", "report.json", "rows.json"
 """Folder of `calibrate` below a run; its reports on the run's labels, and on rows, which may be labelled otherwise."""
 RUN_HOME, DATA_HOME, EVALUATION_HOME = Path("runs"), Path("data"), Path("evals")

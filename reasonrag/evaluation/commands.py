@@ -74,7 +74,8 @@ def compare(
     of one condition as --group NAME=RUN,RUN. Exit status 1 if some judgement failed.
     """
     from reasonrag.evaluation.compare import compare_into
-    from reasonrag.evaluation.comparison_report import COMPARISON, PAGE
+    from reasonrag.evaluation.comparison_report import PAGE
+    from reasonrag.files import COMPARISON
 
     comparison, written = compare_into(runs or [], flags, watcher=TerminalWatcher())
     wrote = Line(f"wrote {written / PAGE} and {COMPARISON}")

@@ -19,7 +19,6 @@ from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import Condition, common_questions, comparability_warnings, read_conditions
 from reasonrag.evaluation.comparison_report import (
-    COMPARISON,
     OF_PARTS,
     PAGE,
     Comparison,
@@ -48,6 +47,7 @@ from reasonrag.evaluation.significance import (
     mcnemar_text,
     paired_differences,
 )
+from reasonrag.files import COMPARISON
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE

@@ -18,7 +18,6 @@ from reasonrag.evaluation.reported_metrics import METRICS, capitalized
 from reasonrag.evaluation.significance import Equivalence, MetricDelta, mcnemar_text
 from reasonrag.rendering import Part, Shown, Table, counted, markdown_page, percent, warned, written
 
-COMPARISON: Final = "compare.json"
 PAGE: Final = "compare.md"
 OF_PARTS: Final = ("em", "f1", "cover_em")
 """Metrics of the answer: always shown, and by question type and hops, too."""

@@ -298,12 +298,9 @@ class RunCounts:
         found = {node.parent_id: node.passages for node in rollout.nodes if node.passages is not None}
         self.searches += len(found)
         self.empty_searches += sum(not passages for passages in found.values())
-        in_tree = [node.parse_error for node in rollout.nodes]
-        outside = [each.parse_error for each in rollout.failed_continuations]
-        causes = [error.cause for error in in_tree + outside if error]
-        self.parse_failures.update(causes)
+        causes = unread_steps(rollout)
         self.only_reasoning += [*causes, *(each.cause for each in rollout.unreadable_judgements)].count("reasoning_cut")
-        self.parse_failures.update(UNREADABLE_JUDGEMENTS[each.kind] for each in rollout.unreadable_judgements)
+        self.parse_failures.update(causes + unread_judgements(rollout))
 
     @property
     def of_trees(self) -> dict[str, Any]:
@@ -354,6 +351,16 @@ def states_that_ended(causes: Mapping[str, int], questions: int, so: str) -> lis
     paths, helps = counted(ended.total(), "path"), AGAINST[ended.most_common(1)[0][0]]
     fact = f"{paths} of {counted(questions, 'question')} ended without a reply ({counts_text(ended)}), {so}"
     return [f"{fact}: {helps}; see docs/troubleshooting/replies.md#states-that-end"]
+
+
+def unread_steps(rollout: RolloutRecord) -> list[str]:
+    """Causes of replies that are no steps, in the tree and outside it."""
+    errors = [each.parse_error for each in rollout.nodes] + [each.parse_error for each in rollout.failed_continuations]
+    return [error.cause for error in errors if error]
+
+
+def unread_judgements(rollout: RolloutRecord) -> list[str]:
+    return [UNREADABLE_JUDGEMENTS[each.kind] for each in rollout.unreadable_judgements]
 
 
 def mean(total: float, count: int) -> float | None:

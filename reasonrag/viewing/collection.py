@@ -36,6 +36,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import (
     CALIBRATION,
     CALIBRATION_REPORT,
+    COMPARISON,
     CONFIG,
     ROLLOUTS,
     ROWS_REPORT,
@@ -166,6 +167,8 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
         )
     if (path / TUNING).is_file():
         raise InputError(f"{path} holds trials of reasonrag tune; show one of them, for instance {path}/trials/base")
+    if (path / COMPARISON).is_file():
+        raise InputError(f"{path} is a comparison: see its compare.md; reasonrag view EVAL EVAL.. shows both sides")
     if is_evaluation(path):
         raise InputError(f"{path} is an evaluation: reasonrag view {path} shows it, and {path}/report.md its numbers")
     if is_training(path):

@@ -134,7 +134,9 @@ class Evaluations:
         self._attempts = {number: each for number, each in enumerate(attempts) if any(each)}
         grows = any(not each and predictions_in(path).name == ANSWERED for each, path in zip(found, paths, strict=True))
         if not grows and not any(map(all, self._attempts.values())):
-            raise InputError(f"{' and '.join(map(str, paths))} have no question in common")
+            empty = next((path for path, each in zip(paths, found, strict=True) if not each), None)
+            none = f"{empty} holds no prediction; evaluate again"
+            raise InputError(none if empty else f"{' and '.join(map(str, paths))} have no question in common")
 
     def attempts(self, number: int) -> list[dict[str, Any] | None]:
         """Predictions of a question, by model. Raises KeyError."""

@@ -3,6 +3,7 @@ filters by. Knows no page."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from preference import Candidate, DropReason
 from preference.candidate_records import Ends, GoldVerdict, Tag
 from preference.export.formats import SplitName
 from preference.records import shared_fields
-from reasonrag.exploration.summary import counted_ends
+from reasonrag.exploration.summary import counted_ends, unread_judgements, unread_steps
 from reasonrag.viewing.collection import ExploredQuestion
 from reasonrag.viewing.explanations import cautions, differing
 
@@ -64,8 +65,8 @@ class QuestionRow(BaseModel):
     f1: float | None
     """Mean over the continuations from the question on; null if the trees are missing."""
     steps: int | None
-    unreadable: int | None
-    """Replies in the tree that did not parse."""
+    unreadable: dict[str, int]
+    """Replies, in and outside its trees, that did not parse, by cause."""
     calls: int | None
     cost_usd: float | None
     pairs: int
@@ -84,7 +85,7 @@ def question_row(explored: ExploredQuestion) -> QuestionRow:
     failed = all(each.error for each in explored.questions)
     ends = {each.ends for each in explored.questions if not each.error}
     records = [tree.record for tree in explored.trees if not tree.record.error]
-    unreadable = sum(node.parse_error is not None for record in records for node in record.nodes)
+    unreadable = Counter(cause for each in records for cause in unread_steps(each) + unread_judgements(each))
     scores = [end.f1 for record in records for end in counted_ends(record) if end.f1 is not None]
     usages = [each.usage for each in explored.questions if each.usage]
     costs = [each.cost_usd for each in usages if each.cost_usd is not None]
@@ -98,7 +99,7 @@ def question_row(explored: ExploredQuestion) -> QuestionRow:
         cause=first.error.cause if failed and first.error else None,
         f1=sum(scores) / len(scores) if scores else None,
         steps=sum(len(record.nodes) - 1 for record in records) if explored.trees else None,
-        unreadable=unreadable if explored.trees else None,
+        unreadable=dict(unreadable),
         calls=sum(each.calls for each in usages) if usages else None,
         cost_usd=sum(costs) if costs else None,
         **_counted([_pair_row(each, explored) for each in explored.candidates]),

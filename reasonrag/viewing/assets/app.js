@@ -42,6 +42,7 @@ async function go(again = true) {
     }
     if (!stays) scroller().scrollTop = scrolled.get(location.hash) ?? 0;
     if (state.overview && route.kind === "judge") {
+      if (source !== servedSource) return stage.replaceChildren(h("p", { class: "note" }, "Judgements are taken by reasonrag view DIR --serve."));
       showJudging().catch((error) => state.route.kind === "judge" && stage.replaceChildren(h("p", { class: "verdict error" }, said(error.message))));
     }
     document.title = `${route.kind === "pairs" ? "Pairs – " : ""}${document.body.dataset.title}`;
@@ -146,6 +147,7 @@ function showDetail(route, view, tree) {
   for (const row of stage.querySelectorAll("tr[data-pair]")) row.classList.toggle("here", row.dataset.pair === pair?.id);
   if (pair || step) openDetail(view, tree, pair, step);
   else closeDetail();
+  stage.querySelector(".gone").textContent = route.what === "pair" && !pair ? "The pair of this address is not here." : "";
   // after that, because an open detail leaves the drawing less room
   drawAgain(view, tree, pair, step);
   if ((pair || step) && narrow.matches) detail.scrollIntoView({ block: "start" });

@@ -110,16 +110,15 @@ function answersLine(view, state, step) {
   return h("p", { class: "answers" }, given, given.length && step.uncounted ? "; " : "", step.uncounted);
 }
 
-function block(text) {
-  return h("div", { class: "block" }, copyButton(() => text), h("pre", { dir: "auto", tabindex: 0 }, visible(text)));
+function block(text, shown = visible(text)) {
+  return h("div", { class: "block" }, copyButton(() => text), h("pre", { dir: "auto", tabindex: 0 }, shown));
 }
 
 /** Something as the page has it, written out when it is opened. */
 function rawJson(made) {
-  const details = h("details", { on: { toggle: () => {
-    if (details.open && details.children.length === 1) details.append(block(JSON.stringify(made(), null, 1)));
+  return h("details", { on: { toggle: ({ target }) => {
+    if (target.open && target.children.length === 1) target.append(block(JSON.stringify(made(), null, 1)));
   } } }, h("summary", {}, "Raw JSON"));
-  return details;
 }
 
 const passageLine = (each) => [each.gold ? h("strong", { class: "gold" }, "★ gold ") : null, said(line(each.title, 120)), h("span", { class: "faint" }, (each.score ?? null) === null ? "" : ` score ${number(each.score)}`)];
@@ -220,7 +219,7 @@ function sides(view, state, chosen, rejected, tied) {
       "section",
       { class: `side ${role}`, "aria-label": `${role} reply` },
       h("h4", {}, h("span", { class: role }, names[role]), ": ", title, h("span", { class: "faint" }, ` ${typeOf(step)}, reward ${number(step.reward)}`)),
-      h("pre", { dir: "auto", tabindex: 0 }, pieces),
+      block(step.response ?? "", pieces),
       answersLine(view, state, step),
     );
   };

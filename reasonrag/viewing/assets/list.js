@@ -11,8 +11,8 @@ const ORDERS = {
 function passes(row) {
   const known = { pair: row.pairs > 0, none: row.pairs === 0, tree: row.ends !== "failed" };
   if (sought.ends && !(known[sought.ends] ?? row.ends === sought.ends)) return false;
-  if (sought.unreadable && !row.unreadable) return false;
-  row.searched ??= [...row.ids, row.question, ...row.golden_answers, row.cause ?? ""].join("\n").toLowerCase();
+  if (sought.unreadable && !Object.keys(row.unreadable).length) return false;
+  row.searched ??= [...row.ids, row.question, ...row.golden_answers, row.cause ?? "", ...Object.keys(row.unreadable)].join("\n").toLowerCase();
   return fits(wordsOf(sought.find), row.searched);
 }
 
@@ -25,7 +25,7 @@ function isHeld(number) {
 
 /** The rows that pass, in order; those whose trees are here first. */
 function chosenRows(rows) {
-  const order = (ORDERS[sought.order] ?? ORDERS.file)[1];
+  const order = ORDERS[Object.hasOwn(ORDERS, sought.order) ? sought.order : "file"][1];
   const found = rows.filter((row) => row && passes(row));
   if (sought.order === "file" && held === null) return found;
   return found.toSorted((a, b) => isHeld(b.number) - isHeld(a.number) || order(a, b));
@@ -38,7 +38,8 @@ function rowElement(row, place, current) {
   if (row.ends !== "failed") facts.push(h("span", {}, plural(row.pairs, "pair")));
   if (!isHeld(row.number)) facts.push(h("span", {}, "tree not embedded"));
   if (row.review) facts.push(h("span", { class: "warning" }, `⚠ ${row.review} to review`));
-  if (row.unreadable) facts.push(h("span", { class: "warning" }, `${row.unreadable} unreadable`));
+  const unread = d3.sum(Object.values(row.unreadable));
+  if (unread) facts.push(h("span", { class: "warning" }, `${unread} unreadable`));
   const short = facts.reduce((sum, fact) => sum + fact.textContent.length + 2, 0) > 38; // they need a second line
   const item = h(
     "li",
@@ -136,11 +137,7 @@ function showList(state) {
   const all = state.rows.length;
   const some = found.length ? `${count(found.length)} of ${plural(all, "question")}` : `none of ${plural(all, "question")}`;
   document.getElementById("found").textContent = (found.length === all ? plural(all, "question") : some) + reading;
-  document.getElementById("clear").hidden = !anyFilter();
-}
-
-function anyFilter() {
-  return ["find", "ends", "unreadable"].some((name) => sought[name]);
+  document.getElementById("clear").hidden = !["find", "ends", "unreadable"].some((name) => sought[name]);
 }
 
 /** Listens to the filters; `changed` is told what of the address is another one. */

@@ -58,7 +58,7 @@ const ROOM = { fillOpacity: 0, href: "to", title: "said" };
 function bars(title, summary, entries, names, color = "var(--one)") {
   const data = entries.map(([name, many, to]) => ({ name: line(words(name), 24), many, to, said: `${line(words(name))}: ${count(many)}` }));
   const longest = d3.max(data, (each) => each.name.length) ?? 0;
-  const most = d3.max(data, (each) => each.many);
+  const most = d3.max(data, (each) => each.many) || 1;
   return figure(
     title,
     summary,
@@ -181,7 +181,7 @@ function chartsOf(o) {
   if (o.histograms.chosen) {
     found.push(histogramFigure("Length of replies", `In ${o.length_unit}. If one side is usually longer, the model learns length.`, { chosen: o.histograms.chosen, rejected: o.histograms.rejected }, { chosen: "var(--one)", rejected: "var(--two)" }, { x: o.length_unit, y: "pairs", leads: (range, side) => pairsLink({ [`${side}_length`]: range }) }));
   }
-  const unread = Object.entries(trees?.parse_failures_by_cause ?? {}).map(([cause, many]) => [cause, many, questionsLink({ unreadable: "1" })]);
+  const unread = Object.entries(trees?.parse_failures_by_cause ?? {}).map(([cause, many]) => [cause, many, questionsLink({ unreadable: "1", find: cause })]);
   if (unread.length) found.push(bars("Unreadable replies", `By cause. In addition, ${plural(trees.repair_turns, "repair turn")}.`, unread, ["cause", "replies"], "var(--four)"));
   return found;
 }

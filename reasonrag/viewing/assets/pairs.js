@@ -279,9 +279,9 @@ function rowOf(i) {
 }
 
 function pager(pages, page, path = ["pairs"]) {
-  const to = (number, text) => h("a", { href: link(path, { page: number > 1 ? String(number) : "" }), "aria-current": number === page ? "page" : null }, text ?? String(number));
+  const to = (number) => h("a", { href: link(path, { page: number > 1 ? String(number) : "" }), "aria-current": number === page ? "page" : null }, String(number));
   const shown = [...new Set([1, page - 1, page, page + 1, pages])].filter((each) => each >= 1 && each <= pages);
-  return pages > 1 ? h("nav", { class: "tabs", "aria-label": "Pages of the table" }, shown.map((each) => to(each))) : null;
+  return pages > 1 ? h("nav", { class: "tabs", "aria-label": "Pages of the table" }, shown.map(to)) : null;
 }
 
 /** What is said of a search in texts. */
@@ -303,6 +303,8 @@ function showPairs() {
   const page = Math.min(pages, Math.max(1, Number(sought.page) || 1));
   const reading = columns.error ? `; the pairs could not be read: ${columns.error}` : columns.unread ? ", reading…" : state.complete ? "" : `, ${Math.round(100 * state.read)} % read`;
   document.getElementById("pairs-found").textContent = `${count(found.length)} of ${plural(columns.id.length, "candidate")}${reading}${searchedLine()}`;
-  document.getElementById("pairs-table").replaceChildren(h("table", { class: "pair-table whole" }, h("thead", {}, h("tr", {}, Object.keys(HEADS).map(headOf))), h("tbody", {}, found.slice((page - 1) * PAGE, page * PAGE).map(rowOf))));
-  document.getElementById("pairs-pages").replaceChildren(...[pager(pages, page)].filter(Boolean));
+  const rows = found.slice((page - 1) * PAGE, page * PAGE);
+  document.getElementById("pairs-table").replaceChildren(h("table", { class: "pair-table whole" }, h("thead", {}, h("tr", {}, Object.keys(HEADS).map(headOf))), h("tbody", {}, rows.map(rowOf))));
+  const raw = () => rows.map((i) => Object.fromEntries(Object.entries(columns).filter(([, of]) => Array.isArray(of)).map(([name, of]) => [name, of[i]])));
+  document.getElementById("pairs-pages").replaceChildren(...[pager(pages, page), rows.length ? rawJson(raw) : null].filter(Boolean));
 }

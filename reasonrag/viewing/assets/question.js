@@ -75,7 +75,7 @@ function questionSection(view, row, chosenTree) {
   const parts = [
     h("a", { class: "back", href: link([]) }, "← all questions"),
     h("h2", { tabindex: -1 }, said(view.question)),
-    h("div", { class: "summary" }, summaryLine(view, row), h("div", { class: "how-much" })),
+    h("div", { class: "summary" }, summaryLine(view, row), h("p", { class: "warning gone", role: "status" }), h("div", { class: "how-much" })),
   ];
   if (view.error) {
     parts.push(h("p", { class: "verdict error" }, "This question has no tree: ", said(`${view.error.cause}. ${view.error.message}`)));
@@ -122,7 +122,7 @@ function redraw(view, tree, { pair, step }, shown, { again, open }) {
     whole && !all ? null : button("Whole tree", "Whole tree: draw all of it", all, { unfolded: ALL }),
     button("−", "− smaller", null, { zoom: Math.max(SMALLEST, shown.zoom / 1.2) }),
     button("+", "+ larger", null, { zoom: Math.min(3, shown.zoom * 1.2) }),
-    button("Fit", "Fit: as small as can still be read", null, { zoom: SMALLEST }),
+    button("Fit", "Fit: all of it, as far as it can still be read", null, { zoom: fitting(frame, shown.zoom) }),
   ].filter(Boolean));
   frame.parentElement.querySelector(".minimap")?.remove();
   frame.parentElement.append(...[minimap(frame)].filter(Boolean));

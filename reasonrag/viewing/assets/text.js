@@ -62,11 +62,10 @@ function markWords(element) {
 
 /** Copies what it is asked for; says whether it did. */
 function copyButton(text) {
-  const button = h("button", { type: "button", class: "copy", on: { click: async () => {
+  return h("button", { type: "button", class: "copy", on: { click: async ({ target }) => {
     const done = await navigator.clipboard.writeText(text()).then(() => true, () => false);
-    button.textContent = done ? "copied" : "not allowed here";
+    target.textContent = done ? "copied" : "not allowed here";
   } } }, "copy");
-  return button;
 }
 
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });

@@ -98,6 +98,13 @@ function fromWhereTheyDiffer(text, siblings, letters) {
   return begin > 3 && begin < text.length ? `…${text.slice(begin)}` : text;
 }
 
+/** The zoom at which a drawing is wholly in its frame, if letters are large enough then. */
+function fitting(frame, zoom) {
+  const [{ clientWidth, clientHeight }] = frame.children;
+  const room = Math.min(frame.clientWidth / clientWidth, parseFloat(getComputedStyle(frame).maxHeight) / clientHeight);
+  return Math.max(SMALLEST, Math.min(1, room * zoom));
+}
+
 /** Draws these steps of a tree. room: width to draw in. `open` is called with a step that is picked, `unfold` with one
  * whose folded steps are wanted. */
 function drawTree(view, tree, { steps, room, open, unfold }) {
@@ -223,6 +230,7 @@ function markInTree(svg, { step = null, pair = null }) {
     let node = svg.querySelector(`.node[data-step="${id}"]`);
     for (node = node && d3.select(node).datum(); node; node = node.parent) way.add(node.data.id);
   }
+  d3.select(svg).selectAll(".trunk").classed("way", ({ data }) => way.has(data.id) && !marked.includes(data.id));
   for (const element of svg.querySelectorAll("[data-step]")) {
     const id = Number(element.dataset.step);
     const here = marked.includes(id);

@@ -316,6 +316,7 @@ def test_an_imported_data_set_has_states_and_no_trees(made: Made, tmp_path: Path
     [
         ("tuning.json", "trials/base"),
         ("predictions.jsonl", "is an evaluation: reasonrag view"),
+        ("compare.json", "is a comparison: see its compare.md"),
         ("notes.txt", "reasonrag generate --run RUN, reasonrag pairs RUN --out DIR"),
         (None, "reasonrag generate"),
     ],

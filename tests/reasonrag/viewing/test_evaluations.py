@@ -172,6 +172,9 @@ def test_evaluations_of_other_questions_and_broken_lines_are_refused(evaluations
     write_rows(tmp_path / "apart" / "predictions.jsonl", [prediction(99, 1)])
     with pytest.raises(InputError, match="have no question in common"):
         reasonrag.view([evaluations[0], tmp_path / "apart"])
+    write_rows(tmp_path / "empty" / "predictions.jsonl", [])
+    with pytest.raises(InputError, match="empty holds no prediction; evaluate again"):
+        reasonrag.view([evaluations[0], tmp_path / "empty"])
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "predictions.jsonl").write_text('{"question_id": "q"}\n')
     with pytest.raises(InputError, match="line 1, is no prediction: question: Field required"):

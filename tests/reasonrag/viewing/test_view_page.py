@@ -363,8 +363,14 @@ def test_a_bar_leads_to_the_rows_that_it_counts(
             assert where, (title, label)
             page.goto(f"{address(home).partition('#')[0]}{where}")
             if title not in BARS_OF:
-                questions = "" if title == "Unreadable replies" else number or "none"  # others than it counts
-                expect(page.locator("#found")).to_have_text(re.compile(rf"^{questions}\b"))
+                questions = number
+                if title == "Unreadable replies":  # which it counts, not their questions
+                    unread = [
+                        {each.replace("_", " "): many for each, many in row.unreadable.items()} for row in counts.rows()
+                    ]
+                    assert number == sum(each.get(label, 0) for each in unread)
+                    questions = sum(label in each for each in unread)
+                expect(page.locator("#found")).to_have_text(re.compile(rf"^{questions or 'none'}\b"))
                 continue
             tried.append(title)
             among = (
@@ -446,8 +452,11 @@ def test_a_reader_clicks_a_step_reads_its_prompt_and_goes_on_to_the_pair(
     detail.get_by_role("heading", name="Pair").wait_for()
     assert detail.locator(".side.chosen pre").inner_text() == chosen.response
     assert detail.locator(".side.rejected pre").inner_text() == rejected.response
+    assert detail.locator(".side .copy").count() == 2
     said = detail.inner_text()
     assert all(reason.text in said for reason in pair.why)
+    forks = view.states[pair.state].layer + 1  # from the question to where both sides part
+    expect(page.locator(".trunk.way")).to_have_count(forks)
     keep(page, "view-pair")
     page.go_back()
     detail.get_by_role("heading", name=f"Step {chosen.id}").wait_for()
@@ -628,6 +637,11 @@ def test_an_address_leads_straight_to_what_it_names(visit: Visit, page_of_run: P
     page.get_by_text("the endpoint said no").wait_for()
     page.goto(address(page_of_run, "q", "nobody"))
     page.get_by_text("There is no question nobody here").wait_for()
+    page.goto(address(page_of_run, "q", row.id, "pair", "of-an-older-set"))
+    page.get_by_text("The pair of this address is not here.").wait_for()
+    page.goto(f"{address(page_of_run, 'judge')}?order=__proto__")
+    page.get_by_text("Judgements are taken by reasonrag view DIR --serve").wait_for()
+    expect(page.locator("#found")).to_have_text(f"{QUESTIONS} questions")
     step = next(
         step for step in view_of(run, ATTACKED).trees[0].steps if any(each.gold for each in step.passages or ())
     )
