@@ -28,6 +28,8 @@ _Parsed = TypeVar("_Parsed")
 _Model = TypeVar("_Model", bound=BaseModel)
 VIEW_PAGE, PREDICTIONS, EVALUATION_REPORT = "view.html", "predictions.jsonl", "report.json"
 """The page that `view` writes beside what it shows; what `evaluate` writes of each question, and of all."""
+PASSAGES = "passages.jsonl"
+"""Those that predictions show, each once, as a corpus has them."""
 ANSWERED = "answered.jsonl"
 """Predictions of an evaluation that goes on, in the order in which they came; its end removes them."""
 TUNING, TRIALS, COMPARISON = "tuning.json", "trials", "compare.json"

@@ -22,12 +22,12 @@ MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1602,
     "preference": 5252,
-    "hall": 3896,
+    "hall": 3898,
     "agent": 3159,
     "critics": 1100,
     "curation": 5393,
-    "data": 3517,
-    "evaluation": 4154,
+    "data": 3521,
+    "evaluation": 4160,
     "exploration": 2649,
     "llm": 5060,
     "publishing": 1375,
@@ -37,8 +37,8 @@ LINES = {
     "serving": 1166,
     "studies": 1317,
     "training": 5671,
-    "viewing": 3490,
-    "tests": 53750,
+    "viewing": 3509,
+    "tests": 53775,
     "benchmarks": 11901,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

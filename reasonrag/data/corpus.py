@@ -54,6 +54,10 @@ class Passage:
         """Title and text as FlashRAG stores them; the text that dense and BM25 indexes are built from."""
         return f"{self.title}\n{self.text}"
 
+    def to_line(self) -> bytes:
+        """Of a corpus."""
+        return orjson.dumps({"id": self.id, "contents": self.contents}, option=orjson.OPT_APPEND_NEWLINE)
+
 
 class CorpusScan(NamedTuple):
     """Result of one pass over a corpus. `offsets`: byte position of each passage's line, in file order."""

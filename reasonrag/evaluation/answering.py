@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reasonrag.concurrency import work_off
+from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError, ReasonragError
 from reasonrag.evaluation.judges.answer_judge import EvaluationJudge
@@ -47,7 +48,7 @@ class Answering:
 
     method_of: the method with some model, a critic's and a reader's if there are any. judge_of: the judge with some
     model. most_replies: of the method to one question. described: so many owed questions, in words. keep: is told each
-    prediction as it comes. outcomes: by question id, of those that are done.
+    prediction as it comes. outcomes: by question id, of those that are done. read: passages that were shown, by id.
     """
 
     questions: Sequence[Question]
@@ -58,6 +59,7 @@ class Answering:
     described: Callable[[int], str]
     keep: Callable[[Prediction], None]
     outcomes: dict[str, QuestionOutcome] = field(default_factory=dict)
+    read: dict[str, Passage] = field(default_factory=dict)
     noun: str = "question"
 
     def items(self) -> Sequence[Question]:
@@ -102,6 +104,7 @@ class Answering:
         except Exception as error:  # noqa: BLE001 - a fault of ours must cost one question, not the run
             failure = asked.failure(error, "question", {"question_id": question.id})
             return QuestionOutcome(failed_prediction(question, failure))
+        self.read.update((each.id, each) for each in attempt.read)
 
         def scored(judged: float | None = None, support: AnswerSupport | None = None) -> Prediction:
             spent = model.spent + reader.spent if reader else model.spent

@@ -40,7 +40,7 @@ from reasonrag.evaluation.reported_metrics import grouped_means, metric_means
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.evaluation.significance import RESAMPLES, RESAMPLING_SEED
 from reasonrag.exploration.summary import states_that_ended
-from reasonrag.files import ANSWERED, PREDICTIONS, ROLLOUTS, storing
+from reasonrag.files import ANSWERED, PASSAGES, PREDICTIONS, ROLLOUTS, storing
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import Critic
@@ -278,6 +278,9 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
         outcomes = [work.outcomes[each.id] for each in setup.questions]
         report = _report(setup, outcomes, run)
         warn_all(report.warnings[len(setup.warnings) :], watcher)  # the others were said before the first request
+        shown = (each.id for of in outcomes for step in of.prediction.steps for each in step.passages)
+        with atomic_replacement(folder / PASSAGES) as file:
+            file.writelines(work.read[each].to_line() for each in dict.fromkeys(shown) if each in work.read)
         with atomic_replacement(folder / PREDICTIONS) as file:
             file.writelines(each.prediction.to_line() for each in outcomes)
         write_json(folder / REPORT, report.model_dump(mode="json"))

@@ -19,14 +19,17 @@ from pydantic import BaseModel, Field, ValidationError
 from preference.export.summary import SUMMARY
 from preference.statistics import COMPARISON_LEVEL, Share, share_of
 from reasonrag.critics.evaluation.report import EVALUATION, REPORT, CriticEvaluation
+from reasonrag.data.corpus import parse_passage
 from reasonrag.errors import InputError
 from reasonrag.files import (
     ANSWERED,
     CONFIG,
     EVALUATION_REPORT,
+    PASSAGES,
     PREDICTIONS,
     is_written,
     names_of,
+    numbered_lines,
     read_record,
     read_small,
     readable,
@@ -48,6 +51,10 @@ _SCORES = ("answer", "em", "f1", "judged", "gold_recall", "searches", "calls", "
 _Score: TypeAlias = Annotated[float, Field(ge=0, le=1)] | None
 
 
+class _Step(BaseModel):
+    passages: list[dict[str, Any]] | None = None
+
+
 class _Line(BaseModel):
     """What of a prediction is counted or listed."""
 
@@ -60,7 +67,7 @@ class _Line(BaseModel):
     judged: _Score = None
     f1: _Score = None
     answer: str | None = None
-    steps: list[dict[str, Any]]
+    steps: list[_Step]
 
 
 class EvaluatedQuestion(BaseModel):
@@ -157,7 +164,7 @@ class Evaluations:
 
 
 def _predictions(path: Path) -> dict[_Key, dict[str, Any]]:
-    file, found = predictions_in(path), dict[_Key, dict[str, Any]]()
+    file, found, texts = predictions_in(path), dict[_Key, dict[str, Any]](), _texts(path / PASSAGES)
     with reading(file), file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if file.name == ANSWERED and not line.endswith(b"\n"):  # it is being written
@@ -165,6 +172,9 @@ def _predictions(path: Path) -> dict[_Key, dict[str, Any]]:
             try:
                 prediction = orjson.loads(line)
                 known = _Line.model_validate(prediction)
+                for each in (each for step in prediction["steps"] for each in step.get("passages") or ()):
+                    if (text := texts.get(str(each.get("id")))) is not None:
+                        each["text"] = text
             except ValueError as error:
                 first = error.errors()[0] if isinstance(error, ValidationError) else None
                 why = f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}" if first else error
@@ -172,6 +182,15 @@ def _predictions(path: Path) -> dict[_Key, dict[str, Any]]:
             if found.setdefault((known.question_id, known.question), prediction) is not prediction:
                 raise InputError(f"{file}, line {number}: the question {known.question_id} stands there twice")
     return found
+
+
+def _texts(file: Path) -> dict[str, str]:
+    """Of passages, by id; none where an evaluation has not ended, or is older than this file."""
+    if not file.is_file():
+        return {}
+    with reading(file), file.open("rb") as lines:
+        found = (parse_passage(line, where=f"{file}, line {number}") for number, line in numbered_lines(file, lines))
+        return {each.id: each.text for each in found}
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -67,7 +67,7 @@ function attemptsForm({ metric, models }) {
   const results = Object.entries(RESULTS).slice(models.length > 1 ? 0 : 3).map(([name, [label, fits]]) => [name, `${models.length > 1 ? label : label.slice(4)} (${count(state.rows.filter((row) => !valuesOf(row).includes(null) && fits(valuesOf(row))).length)})`]);
   const there = Object.keys(METRIC_NAMES).filter((name) => state.rows.some((row) => valuesOf(row, name).some((value) => value !== null)));
   return h("form", { class: "pairs-form", role: "search", "aria-label": "Questions", on: { submit: (event) => event.preventDefault() } },
-    text, tick("deep", "in replies and titles"), choice("result", "Who was right", [["", "any result"], ...results]), choice("type", "Type of the question", kinds("type", "any type")), choice("hops", "Hops of the question", kinds("hops", "any hops")),
+    text, tick("deep", "in replies and passages"), choice("result", "Who was right", [["", "any result"], ...results]), choice("type", "Type of the question", kinds("type", "any type")), choice("hops", "Hops of the question", kinds("hops", "any hops")),
     choice("by", "Value that is shown and sorted by", there.map((name) => [name === metric ? "" : name, `by ${METRIC_NAMES[name]}`])), rangeOf("value", "any"));
 }
 
@@ -134,7 +134,7 @@ function attemptParts(attempt, score, metric, titles) {
     lacking.length ? h("p", { class: "warning" }, "gold passages not found: ", said(lacking.map((name) => titles.get(name) ?? name).join(", "))) : null,
     h("ol", { class: "steps" }, (attempt.steps ?? []).map((step) => h("li", {},
       h("p", {}, h("span", { class: "type" }, said(step.content ? actionOf(step) : "")), " ", step.content ? said(line(step.content, 200)) : h("span", { class: "rejected" }, `unreadable ${line(step.parse_error ?? "", 40)}`)),
-      (step.passages ?? []).length ? h("details", {}, h("summary", {}, plural(step.passages.length, "passage")), h("ul", {}, step.passages.map((each) => h("li", {}, passageLine({ ...each, gold: gold.some((name) => isNamed(each, name)) }), h("span", { class: "faint" }, " id ", said(each.id)))))) : null,
+      (step.passages ?? []).length ? h("details", {}, h("summary", {}, plural(step.passages.length, "passage")), h("ul", {}, step.passages.map((each) => h("li", {}, passageLine({ ...each, gold: gold.some((name) => isNamed(each, name)) }), h("span", { class: "faint" }, " id ", said(each.id)), each.text ? block(each.text) : null)))) : null,
       h("details", {}, h("summary", {}, "Reply"), block(step.response), step.observation ? [h("p", { class: "faint" }, "what the reader found"), block(step.observation)] : null)))),
   ];
 }

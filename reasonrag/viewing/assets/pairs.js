@@ -153,7 +153,7 @@ function walkAgain() {
 
 /** The texts of each pair of a question, or of all attempts at it. */
 function textsIn(view, row) {
-  if (view.attempts) return [[row.number, view.attempts.flatMap((each) => [each?.answer, ...(each?.steps ?? []).flatMap((step) => [step.response, step.observation, ...(step.passages ?? []).map((passage) => passage.title)])])]];
+  if (view.attempts) return [[row.number, view.attempts.flatMap((each) => [each?.answer, ...(each?.steps ?? []).flatMap((step) => [step.response, step.observation, ...(step.passages ?? []).flatMap(({ title, text }) => [title, text])])])]];
   return view.pairs.map((pair) => {
     const steps = [pair.chosen, pair.rejected].map((id) => stepOf(view, pair, id));
     return [`${row.number} ${pair.id}`, [pair.id, ...steps.flatMap((step) => [...spelled(view, step), step.response, step.observation])]];

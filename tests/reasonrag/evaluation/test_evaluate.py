@@ -377,6 +377,16 @@ def test_a_cap_ends_it_and_more_goes_on(agent: str, reasonrag: Reasonrag, home: 
     assert done.status == 0, done.err
     assert (RUN / "predictions.jsonl").read_bytes() == Path("evals/whole/predictions.jsonl").read_bytes()
     assert not (RUN / "answered.jsonl").exists()
+    assert (RUN / "passages.jsonl").read_bytes() == Path("evals/whole/passages.jsonl").read_bytes()
+    steps = [
+        step for line in (RUN / "predictions.jsonl").read_bytes().splitlines() for step in orjson.loads(line)["steps"]
+    ]
+    shown = list(dict.fromkeys(each["id"] for step in steps for each in step["passages"]))
+    kept = [orjson.loads(line) for line in (RUN / "passages.jsonl").read_bytes().splitlines()]
+    assert [each["id"] for each in kept] == shown
+    [corpus] = home.glob("atlas*/corpus.jsonl")
+    contents = {each["id"]: each["contents"] for each in map(orjson.loads, corpus.read_bytes().splitlines())}
+    assert all(contents[each["id"]] == each["contents"] for each in kept)
     assert len(paid(RUN)) == len(set(paid(RUN))) == len(paid("evals/whole"))
 
 

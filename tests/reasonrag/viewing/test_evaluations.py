@@ -141,10 +141,18 @@ def test_an_attempt_names_what_it_did_not_find_and_shows_the_words_that_were_sea
         tmp_path / "one" / "predictions.jsonl", [prediction(0, 1, steps=[found, last], **gold), prediction(1, 0)]
     )
     write_rows(tmp_path / "other" / "predictions.jsonl", [prediction(0, 1, steps=[other], **gold), prediction(1, 0)])
+    shown = {"id": "p7", "contents": "ADA Lovelace\nShe wrote the first program."}
+    write_rows(tmp_path / "one" / "passages.jsonl", [shown])  # the other evaluation is older than this file
     page = visit(reasonrag.view([tmp_path / "one", tmp_path / "other"]))
     told = page.locator("#attempts-found")
     alternatives = (('nowhere|"the countess"', 1), ("nowhere|", 0), ("number -nowhere|countess", 1), ("|", 2))
-    for text, many in (*alternatives, ('"countess the"', 0), ("number -countess", 1), ("-countess", 1)):
+    for text, many in (
+        *alternatives,
+        ('"countess the"', 0),
+        ("number -countess", 1),
+        ("-countess", 1),
+        ("first program", 1),
+    ):
         page.fill("#attempts-text", text)
         page.locator("#attempts-deep").set_checked(True)
         expect(told).to_have_text(f"{many} of 2 questions")
@@ -160,7 +168,9 @@ def test_an_attempt_names_what_it_did_not_find_and_shows_the_words_that_were_sea
     expect(one.locator(".warning")).to_have_text("gold passages not found: Byron")
     expect(two.locator(".warning")).to_have_text("gold passages not found: Ada Lovelace")
     page.get_by_role("button", name="Unfold all").click()
-    expect(one.locator("li li:visible")).to_have_text("\u2605 gold ADA Lovelace score 3.50 id p7")
+    expect(one.locator("li li:visible > :not(div), li li:visible pre")).to_have_text(
+        ["\u2605 gold ", "ADA Lovelace", " score 3.50", " id p7", "She wrote the first program."]
+    )
     expect(two.locator("li li:visible")).to_have_text(["\u2605 gold Byron id p8", "Ada lovelace id p9"])
     page.reload()
     expect(page.locator(".walk")).to_contain_text("1 of 1")
@@ -184,6 +194,10 @@ def test_evaluations_of_other_questions_and_broken_lines_are_refused(evaluations
         reasonrag.view(tmp_path / "broken")
     write_rows(tmp_path / "broken" / "predictions.jsonl", [prediction(0, 1)] * 2)
     with pytest.raises(InputError, match="line 2: the question q0 stands there twice"):
+        reasonrag.view(tmp_path / "broken")
+    write_rows(tmp_path / "broken" / "predictions.jsonl", [prediction(0, 1)])
+    write_rows(tmp_path / "broken" / "passages.jsonl", [{"id": "p"}])
+    with pytest.raises(InputError, match=r"passages\.jsonl, line 1 is not a passage"):
         reasonrag.view(tmp_path / "broken")
     with pytest.raises(InputError, match="give a run, a data set, evaluations or trainings"):
         reasonrag.view([])
@@ -239,6 +253,7 @@ def test_evaluations_have_no_barriers_and_hostile_text_is_text(
     ]
     for name in ("one", "other"):
         write_rows(tmp_path / name / "predictions.jsonl", rows)
+        write_rows(tmp_path / name / "passages.jsonl", [{"id": bad, "contents": f"{bad}\n{bad}"}])
     home = reasonrag.view([tmp_path / "one", tmp_path / "other"])
     page = visit(home, size=size, scheme=scheme)
     for where in ("", f"q/q0?deep=1&text={MARK}", "q/q1"):
