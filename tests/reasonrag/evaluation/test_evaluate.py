@@ -273,7 +273,7 @@ def test_the_command_writes_and_shows_what_it_measured(reasonrag: Reasonrag, hom
     done = reasonrag(*flags(RUN, "--index-home", home, "--judge", "offline"))
     assert done.status == 0, done.err
     assert {each.name for each in RUN.iterdir()} == {
-        *(".lock", "config.json", "journal.jsonl", "predictions.jsonl", "report.json", "report.md"),
+        *(".lock", "config.json", "journal.jsonl", "passages.jsonl", "predictions.jsonl", "report.json", "report.md"),
     }
     report, found = read_report(RUN), predictions()
     for name in ("em", "f1", "cover_em", "gold_recall"):
