@@ -134,7 +134,8 @@ class Judgement:
 
 
 class Disagreement(BaseModel):
-    """A pair whose rejected side the reviewer prefers, and its location; see `ReviewPair`."""
+    """A pair whose rejected side the reviewer prefers, or of which two say something else, and its location; see
+    `ReviewPair`."""
 
     pair: str
     pair_id: str | None
@@ -142,7 +143,7 @@ class Disagreement(BaseModel):
     row: int
     action_type: str
     confidence: float | None
-    note: str
+    note: str = ""
 
 
 class ReviewerReport(BaseModel):
@@ -169,6 +170,7 @@ class ReviewersAgreement(BaseModel):
     one: str
     other: str
     alike: Share
+    disagreements: list[Disagreement]
 
 
 class ReviewReport(BaseModel):
@@ -192,7 +194,7 @@ def report_of(
         directory=directory,
         pairs=pairs,
         reviewers=[_reviewer_report(reviewer, each, judged) for reviewer, each in sorted(said.items())],
-        between=[_between(one, other, said) for one, other in combinations(sorted(said), 2)],
+        between=[_between(one, other, said, judged) for one, other in combinations(sorted(said), 2)],
     )
 
 
@@ -223,12 +225,19 @@ def _checked(pair: ReviewPair, said: Judgement) -> CheckedPair:
     return CheckedPair(last is None, last == (pair.chosen > pair.rejected), pair.confidence)
 
 
-def _between(one: str, other: str, said: Mapping[str, Mapping[str, Judgement]]) -> ReviewersAgreement:
+def _between(
+    one: str, other: str, said: Mapping[str, Mapping[str, Judgement]], pairs: Mapping[str, ReviewPair]
+) -> ReviewersAgreement:
     """Compared by the replies: one may have seen the sides the other way round."""
-    both = [(said[one][key], said[other][key]) for key in said[one] if key in said[other]]
-    judged = [each for each in both if "skip" not in (each[0].verdict, each[1].verdict)]
-    alike = sum(_prefers_last(here) == _prefers_last(there) for here, there in judged)
-    return ReviewersAgreement(one=one, other=other, alike=share_of(alike, len(judged)))
+    both = {key: (said[one][key], said[other][key]) for key in said[one] if key in said[other]}
+    judged = {key: each for key, each in both.items() if "skip" not in (each[0].verdict, each[1].verdict)}
+    unlike = [pairs[key] for key, (here, there) in judged.items() if _prefers_last(here) != _prefers_last(there)]
+    return ReviewersAgreement(
+        one=one,
+        other=other,
+        alike=share_of(len(judged) - len(unlike), len(judged)),
+        disagreements=[Disagreement(**shared_fields(pair, Disagreement)) for pair in unlike],
+    )
 
 
 def _prefers_last(judgement: Judgement) -> bool | None:

@@ -21,7 +21,7 @@ MOST_MODULES = 15
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1602,
-    "preference": 5252,
+    "preference": 5261,
     "hall": 3898,
     "agent": 3159,
     "critics": 1100,
@@ -38,7 +38,7 @@ LINES = {
     "studies": 1317,
     "training": 5671,
     "viewing": 3509,
-    "tests": 53775,
+    "tests": 53782,
     "benchmarks": 11901,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

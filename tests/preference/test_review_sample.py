@@ -172,4 +172,5 @@ def test_two_people_are_compared_on_what_both_judged(tmp_path: Path) -> None:
     [between] = found.between
     assert (between.one, between.other, between.alike.of) == ("me", "you", 28)
     assert between.alike.share == pytest.approx(27 / 28)
+    assert [each.row for each in between.disagreements] == [pairs[30].row]
     assert [each.reviewer for each in found.reviewers] == ["me", "you"]

@@ -76,10 +76,11 @@ async function agreementSection() {
   const { reviewers, between } = found;
   if (!reviewers.length) return "";
   const rowsOf = (of) => of.disagreements.map((each) => `${each.file.includes("validation") ? "validation" : "train"}:${each.row}`).join(",");
+  const queueOf = (of) => (of.disagreements.length ? h("a", { href: pairsLink({ rows: rowsOf(of) }) }, plural(of.disagreements.length, "pair")) : "0");
   return h("section", {}, h("h3", {}, "Agreement with the labels"),
     h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, ["who", "judged", "ties", "cannot say", "for the label, without ties", "against it"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, reviewers.map((each) => h("tr", {}, h("th", { scope: "row" }, said(each.reviewer)), h("td", {}, count(each.judged)), h("td", {}, count(each.ties)), h("td", {}, count(each.skipped)), h("td", {}, wilson(each.agreement.confirmed)),
-        h("td", {}, each.disagreements.length ? h("a", { href: pairsLink({ rows: rowsOf(each) }) }, plural(each.disagreements.length, "pair")) : "0"))))),
-    between.map((each) => h("p", {}, said(`${each.one} and ${each.other}`), ` say the same of ${wilson(each.alike)} of ${plural(each.alike.of, "pair")}.`)),
+        h("td", {}, queueOf(each)))))),
+    between.map((each) => h("p", {}, said(`${each.one} and ${each.other}`), ` say the same of ${wilson(each.alike)} of ${plural(each.alike.of, "pair")}, and not of `, queueOf(each), ".")),
     h("p", { class: "note" }, "Intervals: Wilson, 90 %."));
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,9 +83,14 @@ def test_verdicts_are_keys_and_outlive_the_tab(visit: Visit, data_set: Path) -> 
             judged(page, number)
             page.keyboard.press("a")
         expect(page.locator("main")).to_contain_text("ana and bob say the same of")
+        between = page.locator("main p a[href*='rows=']")
+        unlike = between.inner_text().split()[0]
+        between.click()
+        expect(page.locator("#pairs-found")).to_have_text(re.compile(rf"^{unlike} of "))
     (data_set / "judgements" / "my export.json").unlink()
     found = reasonrag.review_report(data_set, sorted((data_set / "judgements").glob("*.json")))
     ana, bob = found.reviewers
+    assert str(len(found.between[0].disagreements)) == unlike
     assert (ana.judged, ana.ties, ana.skipped) == (2, 1, 1)
     assert bob.judged == PAIRS
     files = {each.name: json.loads(each.read_bytes()) for each in (data_set / "judgements").iterdir()}
