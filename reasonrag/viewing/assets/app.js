@@ -210,7 +210,7 @@ function select(number) {
 
 /** Chooses among the questions of the list. */
 function refilter(changes) {
-  history.replaceState(null, "", link(state.route.path, changes));
+  history["find" in changes ? "replaceState" : "pushState"](null, "", link(state.route.path, changes));
   routeOf(location.hash);
   listAgain();
 }

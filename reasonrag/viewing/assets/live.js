@@ -56,7 +56,7 @@ function showFolder() {
   const [field, turn] = Object.hasOwn(ENTRY, name) ? [ENTRY[name], sought.sort.startsWith("-") ? -1 : 1] : ["changed", -1];
   const ordered = rows.toSorted((a, b) => turn * d3.ascending(a[field] ?? "", b[field] ?? ""));
   const heads = Object.keys(ENTRY).map((each) => sortable(each, each, (sort) => {
-    history.replaceState(null, "", link([], { sort }));
+    history.pushState(null, "", link([], { sort }));
     go();
   }, { digits: ["questions", "EM", "pairs", "cost"].includes(each) }));
   const had = stage.contains(document.activeElement) ? [...stage.querySelectorAll("a, button")].indexOf(document.activeElement) : -1;

@@ -170,7 +170,7 @@ const showFound = () => (state.evaluated ? state.route.kind === "question" || sh
 
 /** Chooses among pairs, or among the questions of evaluations. */
 function choose(changes) {
-  history.replaceState(null, "", link(state.evaluated ? [] : ["pairs"], { page: "", ...("by" in changes ? { value: "" } : {}), ...changes }));
+  history["text" in changes ? "replaceState" : "pushState"](null, "", link(state.evaluated ? [] : ["pairs"], { page: "", ...("by" in changes ? { value: "" } : {}), ...changes }));
   routeOf(location.hash);
   if ("by" in changes) stage.querySelector(".range").replaceWith(rangeOf("value", "any")); // of another unit
   if ("status" in changes) refillForm();

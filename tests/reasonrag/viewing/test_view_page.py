@@ -291,6 +291,12 @@ def test_pairs_are_walked_over_questions_in_the_order_of_the_table(visit: Visit,
     expect(detail.locator(".walk")).to_contain_text(f"3 of {len(order)}")
     detail.get_by_role("link", name=f"3 of {len(order)}").click()
     expect(page.locator("#pairs-table tbody tr").first).to_have_attribute("data-pair", order[0])
+    page.locator("#pairs-status").select_option("all")
+    page.locator("[data-sort=confidence]").click()
+    for status in ("all", "kept"):  # what was chosen is taken back, too
+        page.go_back()
+        expect(page.locator("#pairs-status")).to_have_value(status)
+        assert page.url.endswith("sort=confidence")
 
 
 CHARTS = """all => all.map(each => {
