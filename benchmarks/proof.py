@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -268,10 +269,11 @@ class Proof(Loop):
     def run_seed(self, seed: int, results: Path = RESULTS) -> None:  # type: ignore[override]
         """Everything of one student, and what came of it in one file."""
         self.label(seed)
+        jobs = [lambda: self.served(seed, "labels checked", lambda server: self.check_labels(seed, server))]
+        jobs += [partial(self.learn_and_answer, seed, arm) for arm in self.arms]
+        jobs += [lambda: self.evaluate(seed, BEFORE, BEFORE)]
         with ThreadPoolExecutor(self.at_once) as workers:
-            list(workers.map(lambda arm: self.learn(seed, arm, arm), self.arms))
-            self.served(seed, "labels checked", lambda server: self.check_labels(seed, server))
-            list(workers.map(lambda arm: self.evaluate(seed, arm, arm), (BEFORE, *self.arms)))
+            list(workers.map(lambda job: job(), jobs))
         write_json(results / f"seed-{seed}.json", self.figures(seed))
 
     def label(self, seed: int) -> None:
@@ -402,6 +404,10 @@ class Proof(Loop):
             self.train(seed, name, "sft", home / BEFORE, home / "data" / "sft", **told, **self.of_sft(seed))
         else:
             self.train(seed, name, "dpo", home / BEFORE, home / "data" / arm, **told, pref_beta=beta)
+
+    def learn_and_answer(self, seed: int, arm: str) -> None:
+        self.learn(seed, arm, arm)
+        self.evaluate(seed, arm, arm)
 
     def em_of_tries(self, seed: int) -> dict[str, list[float]]:
         """EM of a student after each try of each arm."""

@@ -38,8 +38,8 @@ LINES = {
     "studies": 1317,
     "training": 5671,
     "viewing": 3509,
-    "tests": 53782,
-    "benchmarks": 11901,
+    "tests": 53785,
+    "benchmarks": 11907,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PAGE_LINES = 2_800

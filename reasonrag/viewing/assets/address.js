@@ -7,7 +7,7 @@ const UNSOUGHT = {
   // of the table of pairs
   text: "", deep: "", status: "kept", type: "", depth: "", gold: "", review: "", confidence: "", margin: "", draws: "", length: "", chosen_length: "", rejected_length: "", reward: "", side: "", rows: "", sort: "", page: "",
   // of evaluations, beside text and type
-  result: "", hops: "", by: "", value: "",
+  result: "", hops: "", by: "", em: "", judged: "", f1: "", gold_recall: "", searches: "", calls: "", tokens: "",
   // of judging
   who: "",
 };

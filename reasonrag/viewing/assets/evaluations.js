@@ -19,13 +19,13 @@ const valuesOf = (row, by = state.evaluated.metric) => row.scores.map((score) =>
 function soughtAttempts() {
   const by = shownBy();
   const words = wordsOf(sought.text);
-  const isWithin = within(sought.value);
+  const ranges = Object.keys(METRIC_NAMES).filter((name) => sought[name]).map((name) => [name, within(sought[name])]); // of one attempt
   const found = state.rows.filter((row) => {
     const values = valuesOf(row);
     row.searched ??= [row.id, row.question, ...row.golden_answers, ...row.scores.map((score) => score?.answer ?? "")].join("\n").toLowerCase();
     const named = words.length && sought.deep ? hits?.ids.has(row.number) : fits(words, row.searched);
     const came = !sought.result || (!values.includes(null) && Object.hasOwn(RESULTS, sought.result) && RESULTS[sought.result][1](values));
-    return named && came && (!sought.type || row.type === sought.type) && (!sought.hops || String(row.hops) === sought.hops) && (!sought.value || valuesOf(row, by).some(isWithin));
+    return named && came && (!sought.type || row.type === sought.type) && (!sought.hops || String(row.hops) === sought.hops) && row.scores.some((score) => ranges.every(([name, isWithin]) => isWithin(valueOf(score, name))));
   });
   const apart = (row) => d3.max(valuesOf(row, by)) - d3.min(valuesOf(row, by));
   const name = sought.sort.replace(/^-/u, "");
@@ -68,7 +68,8 @@ function attemptsForm({ metric, models }) {
   const there = Object.keys(METRIC_NAMES).filter((name) => state.rows.some((row) => valuesOf(row, name).some((value) => value !== null)));
   return h("form", { class: "pairs-form", role: "search", "aria-label": "Questions", on: { submit: (event) => event.preventDefault() } },
     text, tick("deep", "in replies and passages"), choice("result", "Who was right", [["", "any result"], ...results]), choice("type", "Type of the question", kinds("type", "any type")), choice("hops", "Hops of the question", kinds("hops", "any hops")),
-    choice("by", "Value that is shown and sorted by", there.map((name) => [name === metric ? "" : name, `by ${METRIC_NAMES[name]}`])), rangeOf("value", "any"));
+    choice("by", "Value that is shown and sorted by", there.map((name) => [name === metric ? "" : name, `by ${METRIC_NAMES[name]}`])),
+    h("details", { open: there.some((name) => sought[name]) }, h("summary", {}, "Ranges"), there.map((name) => rangeOf(name, "any", METRIC_NAMES[name]))));
 }
 
 /** How an evaluation was made, as far as its files say so. */

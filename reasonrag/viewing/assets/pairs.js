@@ -170,9 +170,8 @@ const showFound = () => (state.evaluated ? state.route.kind === "question" || sh
 
 /** Chooses among pairs, or among the questions of evaluations. */
 function choose(changes) {
-  history["text" in changes ? "replaceState" : "pushState"](null, "", link(state.evaluated ? [] : ["pairs"], { page: "", ...("by" in changes ? { value: "" } : {}), ...changes }));
+  history["text" in changes ? "replaceState" : "pushState"](null, "", link(state.evaluated ? [] : ["pairs"], { page: "", ...changes }));
   routeOf(location.hash);
-  if ("by" in changes) stage.querySelector(".range").replaceWith(rangeOf("value", "any")); // of another unit
   if ("status" in changes) refillForm();
   searchTexts();
   showFound();
@@ -190,13 +189,13 @@ function choice(name, label, entries) {
   return select;
 }
 
-function rangeOf(name, step) {
+function rangeOf(name, step, label = words(name)) {
   const [low, high = ""] = sought[name].replace("<", "").split("..");
-  const end = (value, what) => h("input", { type: "number", step, value, "aria-label": `${words(name)} ${what}`, placeholder: what, on: { change: () => {
+  const end = (value, what) => h("input", { type: "number", step, value, "aria-label": `${label} ${what}`, placeholder: what, on: { change: () => {
     const ends = [...field.querySelectorAll("input")].map((each) => each.value);
     choose({ [name]: ends.some(Boolean) ? ends.join("..") : "" });
   } } });
-  const field = h("span", { class: "range" }, `${words(name)} `, end(low, "from"), " ", end(high, "to"));
+  const field = h("span", { class: "range" }, `${label} `, end(low, "from"), " ", end(high, "to"));
   return field;
 }
 
