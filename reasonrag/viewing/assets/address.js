@@ -56,6 +56,9 @@ function pairsLink(wanted) {
   return link(["pairs"], { ...UNSOUGHT, find, ends, unreadable, order, ...wanted });
 }
 
+/** What is sorted by, and 1 for upwards or -1 for downwards. */
+const sorting = () => [sought.sort.replace(/^-/u, ""), sought.sort.startsWith("-") ? -1 : 1];
+
 /** A range as it is written, `0.3..0.8`, either end of which may be missing, `0.3..<0.8` without its end; as a test of
  * a value. */
 function within(range) {

@@ -84,20 +84,14 @@ async function fetchQuestion(row) {
   select(row.number);
   stage.replaceChildren(h("p", { class: "note", role: "status" }, "Reading…"));
   closeDetail();
-  let view = null;
-  let wrong = null;
-  try {
-    view = await source.question(row.number);
-  } catch (error) {
-    wrong = error;
-  }
+  const found = await source.question(row.number).catch((error) => ({ wrong: error.message }));
   if (state.pending !== row.number) return;
   state.pending = null;
   const route = routeOf(location.hash);
   if (route.kind !== "question" || state.byId.get(route.id)?.number !== row.number) return;
-  state.view = view && { ...view, link: row.link };
-  if (wrong) stage.replaceChildren(h("p", { class: "verdict error" }, "This question could not be read: ", said(wrong.message)));
-  else if (view) showQuestion(route, row);
+  state.view = found && !found.wrong ? { ...found, link: row.link } : null;
+  if (found?.wrong) stage.replaceChildren(h("p", { class: "verdict error" }, "This question could not be read: ", said(found.wrong)));
+  else if (found) showQuestion(route, row);
   else stage.replaceChildren(...flat(onlyInTheList(row, route)));
 }
 

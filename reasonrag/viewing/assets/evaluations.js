@@ -15,6 +15,7 @@ const RESULTS = {
 const shownBy = () => (Object.hasOwn(METRIC_NAMES, sought.by) ? sought.by : state.evaluated.metric);
 const valueOf = (score, by) => (by === "tokens" ? score?.prompt_tokens + score?.completion_tokens || null : score?.[by]) ?? null;
 const valuesOf = (row, by = state.evaluated.metric) => row.scores.map((score) => valueOf(score, by)); // of each model
+const ofAttempt = (score) => (name) => (Object.hasOwn(METRIC_NAMES, name) ? [valueOf(score, name)] : null);
 
 function soughtAttempts() {
   const by = shownBy();
@@ -23,13 +24,12 @@ function soughtAttempts() {
   const found = state.rows.filter((row) => {
     const values = valuesOf(row);
     row.searched ??= [row.id, row.question, ...row.golden_answers, ...row.scores.map((score) => score?.answer ?? "")].join("\n").toLowerCase();
-    const named = words.length && sought.deep ? hits?.ids.has(row.number) : fits(words, row.searched);
+    const named = words.length && sought.deep ? hits?.ids.has(row.number) : row.scores.some((score) => fits(words, row.searched, ofAttempt(score)));
     const came = !sought.result || (!values.includes(null) && Object.hasOwn(RESULTS, sought.result) && RESULTS[sought.result][1](values));
     return named && came && (!sought.type || row.type === sought.type) && (!sought.hops || String(row.hops) === sought.hops) && row.scores.some((score) => ranges.every(([name, isWithin]) => isWithin(valueOf(score, name))));
   });
   const apart = (row) => d3.max(valuesOf(row, by)) - d3.min(valuesOf(row, by));
-  const name = sought.sort.replace(/^-/u, "");
-  const turn = sought.sort.startsWith("-") ? -1 : 1;
+  const [name, turn] = sorting();
   const keys = { question: (row) => row.number, type: (row) => row.type ?? "", hops: (row) => row.hops ?? 0 };
   const key = Object.hasOwn(keys, name) ? keys[name] : (row) => valueOf(row.scores[Number(name)], by) ?? -1;
   return name ? found.sort((a, b) => turn * d3.ascending(key(a), key(b)) || a.number - b.number) : found.sort((a, b) => apart(b) - apart(a) || a.number - b.number);

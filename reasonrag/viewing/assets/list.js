@@ -41,22 +41,11 @@ function rowElement(row, place, current) {
   const unread = d3.sum(Object.values(row.unreadable));
   if (unread) facts.push(h("span", { class: "warning" }, `${unread} unreadable`));
   const short = facts.reduce((sum, fact) => sum + fact.textContent.length + 2, 0) > 38; // they need a second line
-  const item = h(
-    "li",
-    { "aria-posinset": place + 1, "aria-setsize": listed.length },
-    h(
-      "a",
-      { href: questionLink(row.link), "data-number": row.number, "data-place": place, "aria-current": row.number === current ? "page" : null },
-      h("span", { class: short ? "asked short" : "asked" }, said(line(row.question, 160))),
-      h("span", { class: "facts" }, facts),
-    ),
-  );
+  const item = h("li", { "aria-posinset": place + 1, "aria-setsize": listed.length },
+    h("a", { href: questionLink(row.link), "data-number": row.number, "data-place": place, "aria-current": row.number === current ? "page" : null },
+      h("span", { class: short ? "asked short" : "asked" }, said(line(row.question, 160))), h("span", { class: "facts" }, facts)));
   item.style.top = `${place * ROW_REM}rem`;
   return item;
-}
-
-function option(value, text, chosen) {
-  return h("option", { value, selected: value === chosen }, text);
 }
 
 /** Fills the choices with what there is to choose from. */
@@ -68,7 +57,7 @@ function fillFilters(overview) {
   for (const [name, found] of Object.entries(choices)) {
     const select = document.getElementById(`filter-${name}`);
     if (select === document.activeElement) continue; // the reader is choosing
-    select.replaceChildren(...found.map(([value, text]) => option(value, text, sought[name])));
+    select.replaceChildren(...found.map(([value, text]) => h("option", { value, selected: value === sought[name] }, text)));
   }
 }
 

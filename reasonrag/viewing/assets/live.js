@@ -52,8 +52,8 @@ function entryRow(row) {
 /** What lies in a folder, as the address orders it, else the latest first; drawn again where there is news. */
 function showFolder() {
   const { path, rows, found } = state.folder;
-  const name = sought.sort.replace(/^-/u, "");
-  const [field, turn] = Object.hasOwn(ENTRY, name) ? [ENTRY[name], sought.sort.startsWith("-") ? -1 : 1] : ["changed", -1];
+  const [name, way] = sorting();
+  const [field, turn] = Object.hasOwn(ENTRY, name) ? [ENTRY[name], way] : ["changed", -1];
   const ordered = rows.toSorted((a, b) => turn * d3.ascending(a[field] ?? "", b[field] ?? ""));
   const heads = Object.keys(ENTRY).map((each) => sortable(each, each, (sort) => {
     history.pushState(null, "", link([], { sort }));

@@ -33,6 +33,7 @@ const RANGED = {
   rejected_length: (i) => [lengthsOf(i)[1]],
   reward: (i) => columns.rewards[i].filter((_, k) => !sought.side || typesOf(i)[k] === sought.side),
 };
+const ofPair = (i) => (name) => (Object.hasOwn(RANGED, name) && i !== undefined ? RANGED[name](i) : null);
 const isRanged = (name) => sought[name] || (name === "reward" && sought.side);
 
 /** Of the chosen and the rejected step. */
@@ -44,6 +45,9 @@ function textOf(i) {
   const row = state.byNumber.get(columns.question[i]);
   return (columns.searched[i] ??= [...row.ids, row.question, ...row.golden_answers, columns.id[i], columns.chosen[i], columns.rejected[i]].join("\n").toLowerCase());
 }
+
+/** Where the pairs stand, by question and identifier. */
+const placesOf = () => (columns.places ??= new Map(columns.id.map((id, i) => [`${columns.question[i]} ${id}`, i])));
 
 function ofStatus() {
   const { status } = sought;
@@ -67,7 +71,7 @@ function tests() {
   if (rows) found.push((i) => named.has(`${columns.part[i]}:${columns.row[i]}`));
   const words = wordsOf(text);
   if (words.length && sought.deep) found.push((i) => hits?.ids.has(`${columns.question[i]} ${columns.id[i]}`));
-  else if (words.length) found.push((i) => fits(words, textOf(i)));
+  else if (words.length) found.push((i) => fits(words, textOf(i), ofPair(i)));
   return found;
 }
 
@@ -75,9 +79,9 @@ function tests() {
 function soughtPairs() {
   const wanted = tests();
   const found = d3.range(columns.id.length).filter((i) => wanted.every((test) => test(i)));
-  const name = sought.sort.replace(/^-/u, "");
+  const [name, turn] = sorting();
   if (!Object.hasOwn(KEYS, name)) return found;
-  const [key, turn] = [KEYS[name], sought.sort.startsWith("-") ? -1 : 1];
+  const key = KEYS[name];
   const known = (i) => key(i) !== null;
   return found.sort((a, b) => known(b) - known(a) || turn * d3.ascending(key(a), key(b)) || a - b);
 }
@@ -122,7 +126,7 @@ const pairsAreShown = () => state.route.kind === "pairs" || state.route.what ===
 async function searchTexts() {
   const sentence = wordsOf(sought.text);
   const name = JSON.stringify(sentence);
-  if (!sought.deep || !sentence.length) return;
+  if (!sought.deep || !sentence.length || (!state.evaluated && columns.unread)) return;
   if (hits?.name !== name) hits = { name, ids: new Set(), read: new Set(), unread: 0, reading: false, done: false };
   const mine = hits;
   if (mine.reading || mine.done) return;
@@ -134,7 +138,10 @@ async function searchTexts() {
     if (hits !== mine) return; // others are sought now
     if (!view) mine.unread += 1;
     const known = [...row.ids, row.question, ...row.golden_answers];
-    for (const [key, texts] of view ? textsIn(view, row) : []) if (fits(sentence, [...known, ...texts].join("\n").toLowerCase())) mine.ids.add(key);
+    for (const [key, texts] of view ? textsIn(view, row) : []) {
+      const [text, values] = [[...known, ...texts].join("\n").toLowerCase(), view.attempts ? row.scores.map(ofAttempt) : [ofPair(placesOf().get(key))]];
+      if (values.some((valuesOf) => fits(sentence, text, valuesOf))) mine.ids.add(key);
+    }
     if (Date.now() - shownAt > 500) {
       shownAt = Date.now();
       showFound();

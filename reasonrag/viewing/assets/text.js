@@ -39,14 +39,20 @@ function said(text, attributes = {}) {
   return h("bdi", attributes, visible(text));
 }
 
-/** What a search asks for: words, "several in a row", one|another, and -those that must not occur. */
+/** What a search asks for: words, "several in a row", one|another, -those that must not occur, values as in f1<0.5. */
 function wordsOf(text) {
   const words = (text.toLowerCase().match(/(?:"[^"]+"|[^\s"])+/gu) ?? []).map((word) => word.replaceAll('"', ""));
   return words.filter((word) => !/^-?\|*$/u.test(word));
 }
 
 const either = (word) => word.split("|").filter(Boolean);
-const fits = (words, text) => words.every((word) => either(word.replace(/^-/u, "")).some((each) => text.includes(each)) !== word.startsWith("-"));
+const fits = (words, text, valuesOf = () => null) => words.every((word) => either(word.replace(/^-/u, "")).some((each) => holds(each, text, valuesOf)) !== word.startsWith("-"));
+
+/** Whether a word occurs, or a value that it names is as it asks. */
+function holds(word, text, valuesOf) {
+  const [, name, sign, bound] = /^([a-z_\d]+)([<>]=?|=)(-?[\d.]+)$/u.exec(word) ?? [];
+  return (name && valuesOf(name)?.some((value) => value !== null && sign.includes("<=>"[Math.sign(value - bound) + 1]))) ?? text.includes(word);
+}
 
 /** Marks the words of the search in texts of others; the first one is brought into sight. */
 function markWords(element) {

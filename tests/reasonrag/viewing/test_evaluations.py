@@ -121,6 +121,17 @@ def test_any_value_can_be_shown_sorted_by_and_narrowed(visit: Visit, tmp_path: P
     expect(answers).to_have_text([f"\u2713 Ada completions {calls}" for calls in (7, 8)])
     page.select_option("#attempts-by", "gold_recall")
     expect(answers).to_have_text([f"\u2713 Ada gold passages {found}" for found in ("0.25", "0.50")])
+    page.goto(page.url.partition("#")[0])
+    told = page.locator("#attempts-found")
+    for text, many in (
+        ("calls>=8 gold_recall<0.25", 1),  # of one attempt
+        ("calls=6|gold_recall<0.5", 3),
+        ("-gold_recall=1", 4),
+        ('calls<9 -"number 1"', 3),
+        ("fame<3", 0),  # a word
+    ):
+        page.fill("#attempts-text", text)
+        expect(told).to_have_text(f"{many} of 4 questions")
 
 
 def test_an_attempt_names_what_it_did_not_find_and_shows_the_words_that_were_searched(

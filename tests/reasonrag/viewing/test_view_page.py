@@ -209,6 +209,12 @@ def test_the_table_of_pairs_has_those_that_its_address_names(visit: Visit, page_
         "margin=0.3..0.5": lambda each: each.dropped is None and 0.3 <= (each.margin or 0) <= 0.5,
         "status=all&confidence=..0.8": lambda each: each.confidence is not None and each.confidence <= 0.8,
         "status=all&draws=2..": lambda each: each.draws is not None and each.draws >= 2,
+        **{
+            f"text=confidence%3C0.8%7Cmargin%3E0.5{deep}": lambda each: (
+                each.dropped is None and ((each.confidence or 1) < 0.8 or (each.margin or 0) > 0.5)
+            )
+            for deep in ("", "&deep=1")
+        },
     }
     page = visit(f"{address(page_of_run)}pairs")
     for asked, fits in cases.items():
