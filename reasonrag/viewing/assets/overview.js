@@ -113,15 +113,16 @@ function calibrationFigure(found) {
   if (!found) {
     return h("figure", {}, h("h3", {}, "Calibration"), h("figcaption", {}, "Not checked: whether 9 in 10 labels with a confidence of 0.9 are right is not known yet. ", h("code", {}, "reasonrag calibrate RUN"), " continues both sides of some pairs afresh, and the result stands here then."));
   }
-  const bins = found.reliability.filter((bin) => bin.confirmed.of);
+  const named = (bin) => ({ ...bin, range: `${number(bin.low)} to ${number(bin.high)}`, to: pairsLink({ confidence: `${bin.low}..${bin.high < 1 ? "<" : ""}${bin.high}` }) });
+  const bins = found.reliability.filter((bin) => bin.confirmed.of).map(named);
   const { confirmed, ties } = found.confirmed;
   return figure("Calibration", `Of ${plural(found.pairs, "checked pair")}, ${found.k} fresh continuations a side confirm ${wilson(confirmed)}; ${plural(ties, "tie")} apart. On the line, confidence is what it says; the bars are 90 % intervals. From ${found.source}.`,
     [
       Plot.line([[0.5, 0.5], [1, 1]], { stroke: "var(--faint)", strokeDasharray: "3 3" }),
       Plot.ruleX(bins, { x: "mean_confidence", y1: (bin) => bin.confirmed.low, y2: (bin) => bin.confirmed.high, stroke: "var(--three)", strokeWidth: 2 }),
-      Plot.dot(bins, { x: "mean_confidence", y: (bin) => bin.confirmed.share, fill: "var(--three)", r: 5 }),
+      Plot.dot(bins, { x: "mean_confidence", y: (bin) => bin.confirmed.share, fill: "var(--three)", r: 5, href: "to", title: (bin) => `pairs with a confidence of ${bin.range}` }),
     ],
-    [["confidence", "mean", "confirmed", "pairs"], bins.map((bin) => [`${number(bin.low)} to ${number(bin.high)}`, number(bin.mean_confidence), wilson(bin.confirmed), count(bin.confirmed.of)])],
+    [["confidence", "mean", "confirmed", "pairs"], bins.map((bin) => [way(bin.range, bin.to), number(bin.mean_confidence), wilson(bin.confirmed), count(bin.confirmed.of)])],
     { x: { label: "confidence", domain: [0.5, 1] }, y: { label: "confirmed", domain: [0, 1], grid: true } });
 }
 

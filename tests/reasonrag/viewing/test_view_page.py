@@ -633,6 +633,12 @@ def test_a_confidence_stands_beside_its_calibration(visit: Visit, demo_page: Pat
     figure = calibration_in(page)
     expect(figure).to_contain_text(f"Of {found.pairs} checked pairs, 2 fresh continuations a side confirm")
     expect(figure.locator("circle")).to_have_count(len(bins))
+    low, high = bins[0].low, bins[0].high
+    every = [each.confidence or 0 for row in rows_of(run) for each in row.kept]
+    figure.locator("svg a").first.click()  # to all pairs of such a confidence
+    expect(page.locator("#pairs-found")).to_have_text(
+        re.compile(f"^{sum(low <= each < high or each == high == 1 for each in every)} of")
+    )
     page.goto(address(run / "checked.html", *place))
     expect(page.locator("#detail")).to_contain_text(re.compile("right, ties apart|no pair of such a confidence"))
 
