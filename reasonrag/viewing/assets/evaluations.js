@@ -63,7 +63,7 @@ function answerCell(score, metric, model) {
 
 function attemptsForm({ metric, models }) {
   const kinds = (name, any) => counted(state.rows.map((row) => row[name]).filter((value) => value !== null), (value) => `${name === "hops" ? "hops " : ""}${line(value, 40)}`, any, true);
-  const text = h("input", { type: "search", id: "attempts-text", value: sought.text, placeholder: "Search question, answers, id  ( / )", "aria-label": "Search questions and answers", autocomplete: "off", on: { input: () => choose({ text: text.value }) } });
+  const text = h("input", { type: "search", id: "attempts-text", value: sought.text, placeholder: "Search question, answers, id  ( / )", "aria-label": "Search questions and answers", title: `"several words", one|another, -without, f1<0.5`, autocomplete: "off", on: { input: () => choose({ text: text.value }) } });
   const results = Object.entries(RESULTS).slice(models.length > 1 ? 0 : 3).map(([name, [label, fits]]) => [name, `${models.length > 1 ? label : label.slice(4)} (${count(state.rows.filter((row) => !valuesOf(row).includes(null) && fits(valuesOf(row))).length)})`]);
   const there = Object.keys(METRIC_NAMES).filter((name) => state.rows.some((row) => valuesOf(row, name).some((value) => value !== null)));
   return h("form", { class: "pairs-form", role: "search", "aria-label": "Questions", on: { submit: (event) => event.preventDefault() } },

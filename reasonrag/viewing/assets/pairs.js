@@ -217,7 +217,7 @@ function pairsForm() {
   const dropped = columns.dropped.filter(Boolean);
   const reasons = counted(dropped, words, "").slice(1);
   let waiting = 0;
-  const text = h("input", { type: "search", id: "pairs-text", value: sought.text, placeholder: "Search question, answer, id, what differs  ( / )", "aria-label": "Search pairs", autocomplete: "off",
+  const text = h("input", { type: "search", id: "pairs-text", value: sought.text, placeholder: "Search question, answer, id, what differs  ( / )", "aria-label": "Search pairs", title: `"several words", one|another, -without, confidence<0.7`, autocomplete: "off",
     on: { input: () => {
       clearTimeout(waiting);
       waiting = setTimeout(() => state.route.kind === "pairs" && choose({ text: text.value }), 120);
