@@ -164,13 +164,12 @@ const TOPICS = {
 
 /** Both sides of a pair, what they differ in, and why it was labelled as it was. */
 function pairDetail(view, pair, calibration) {
-  const chosen = stepOf(view, pair, pair.chosen);
-  const rejected = stepOf(view, pair, pair.rejected);
+  const [chosen, rejected] = [pair.chosen, pair.rejected].map((id) => stepOf(view, pair, id));
   const state = view.states[pair.state];
   const tied = ["value", "outcome"].includes(pair.label) && !pair.margin;
   return [
     walk(placeOf(view.number, pair.id)),
-    h("h3", { tabindex: -1 }, "Pair", h("span", { class: "faint" }, ` of steps ${pair.chosen} and ${pair.rejected}, depth ${state.layer}`)),
+    h("h3", { tabindex: -1 }, "Pair", h("span", { class: "faint" }, ` of steps ${pair.chosen} and ${pair.rejected}, depth ${state.layer}, confidence ${number(pair.confidence)}, margin ${number(pair.margin)}`)),
     pair.dropped
       ? h("p", { class: "verdict warning" }, "Dropped: ", DROPPED[pair.dropped] ?? words(pair.dropped))
       : h("p", { class: "verdict passed" }, `Kept${pair.part ? `, ${pair.part === "train" ? "training" : pair.part} part` : ""}${pair.flipped ? ", sides exchanged on purpose" : ""}`),

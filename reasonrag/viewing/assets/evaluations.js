@@ -99,7 +99,7 @@ function showAttemptsTable() {
   const heads = [["question", "question"], ["type", "type"], ["hops", "hops"], ...models.map((name, i) => [String(i), line(name, 40)])];
   const sorted = heads.map(([key, text]) => sortable(key, text, (next) => choose({ sort: next }), { digits: key === "hops" }));
   const rows = found.slice((page - 1) * PAGE, page * PAGE).map((row) => h("tr", {},
-    h("th", { scope: "row" }, h("a", { href: questionLink(row.link) }, said(line(row.question, 120))), h("span", { class: "faint" }, " gold: ", said(line(row.golden_answers.join(", "), 60)))), h("td", { "data-name": "type" }, said(line(row.type ?? "", 30))), h("td", { class: "digits", "data-name": "hops" }, row.hops ?? ""), row.scores.map((score, i) => answerCell(score, metric, line(models[i], 40)))));
+    h("th", { scope: "row" }, h("a", { href: questionLink(row.link) }, said(line(row.question, 120))), h("div", { class: "faint" }, "gold: ", said(line(row.golden_answers.join(", "), 60)))), h("td", { "data-name": "type" }, said(line(row.type ?? "", 30))), h("td", { class: "digits", "data-name": "hops" }, row.hops ?? ""), row.scores.map((score, i) => answerCell(score, metric, line(models[i], 40)))));
   document.getElementById("attempts-table").replaceChildren(h("table", { class: "pair-table whole" }, h("thead", {}, h("tr", {}, sorted)), h("tbody", {}, rows)));
   document.getElementById("pairs-pages").replaceChildren(...[pager(pages, page, [])].filter(Boolean));
 }

@@ -45,7 +45,7 @@ function entryRow(row) {
     h("td", { "data-name": "kind" }, row.kind),
     h("td", { "data-name": "state", class: row.why || row.state === "killed" ? "warning" : null, title: row.why ? visible(row.why) : null }, row.state === "unknown" && !row.why ? "" : row.state ?? ""),
     digits("questions", [`${count(row.done)}${of}`, row.failed ? h("span", { class: "faint" }, ` ${count(row.failed)} failed`) : null]),
-    [["EM", number(row.em)], ["pairs", count(row.pairs)], ["cost", dollars(row.cost)]].map((cell) => digits(...cell)),
+    [["EM", row.em === null ? "–" : percent(row.em, 1)], ["pairs", count(row.pairs)], ["cost", dollars(row.cost)]].map((cell) => digits(...cell)),
     h("td", { "data-name": "changed" }, row.changed ? moment.format(new Date(1000 * row.changed)) : ""));
 }
 
@@ -61,7 +61,8 @@ function showFolder() {
   }, { digits: ["questions", "EM", "pairs", "cost"].includes(each) }));
   const had = stage.contains(document.activeElement) ? [...stage.querySelectorAll("a, button")].indexOf(document.activeElement) : -1;
   stage.replaceChildren(h("h2", { tabindex: -1 }, said(path)),
-    h("p", { class: "found" }, found > rows.length ? `The first ${count(rows.length)} of ${count(found)} runs, data sets and evaluations; serve a folder of fewer to see the others.` : plural(found, "run, data set or evaluation", "runs, data sets and evaluations")),
+    h("p", { class: "found" }, found > rows.length ? `The first ${count(rows.length)} of ${count(found)} runs, data sets and evaluations; serve a folder of fewer to see the others.` : plural(found, "run, data set or evaluation", "runs, data sets and evaluations"),
+      rows.filter((row) => row.kind === "evaluation").length > 1 ? h("span", {}, "evaluations beside each other: ", h("code", {}, "reasonrag view EVAL EVAL")) : null),
     h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Runs, data sets and evaluations" }, h("table", { class: "pair-table whole" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, ordered.map(entryRow)))));
   stage.querySelectorAll("a, button")[had]?.focus();
 }

@@ -216,7 +216,7 @@ function ways(o) {
   if (against) found.splice(2, 0, item(`${plural(against, "pair")} against gold passages`, pairsLink({ gold: "wrong" })));
   if (o.questions > o.questions_with_a_pair) found.push(item(`${plural(o.questions - o.questions_with_a_pair, "question")} without a pair`, questionsLink({ ends: "none" })));
   if (o.doubtful) found.unshift(item(`⚠ ${plural(o.doubtful, "pair")} ${o.doubtful === 1 ? "needs" : "need"} review`, pairsLink({ review: "1" })));
-  return h("div", {}, h("h3", {}, "Go to"), h("ul", { class: "ways" }, found, reasons.map(([name]) => item(`dropped: ${words(name)}`, pairsLink({ status: name }))),
+  return h("div", {}, h("h3", {}, "Go to"), h("ul", { class: "ways" }, found, reasons.map(([name, many]) => item(`${count(many)} dropped: ${words(name)}`, pairsLink({ status: name }))),
     o.trees && Object.keys(o.trees.parse_failures_by_cause).length ? item("with unreadable replies", questionsLink({ unreadable: "1" })) : null));
 }
 
