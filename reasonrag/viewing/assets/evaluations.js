@@ -24,7 +24,7 @@ function soughtAttempts() {
   const found = state.rows.filter((row) => {
     const values = valuesOf(row);
     row.searched ??= [row.id, row.question, ...row.golden_answers, ...row.scores.map((score) => score?.answer ?? "")].join("\n").toLowerCase();
-    const named = words.length && sought.deep ? hits?.ids.has(row.number) : row.scores.some((score) => fits(words, row.searched, ofAttempt(score)));
+    const named = words.length && sought.deep ? hits?.ids.has(row.number) : row.scores.some((score) => score && fits(words, row.searched, ofAttempt(score)));
     const came = !sought.result || (!values.includes(null) && Object.hasOwn(RESULTS, sought.result) && RESULTS[sought.result][1](values));
     return named && came && (!sought.type || row.type === sought.type) && (!sought.hops || String(row.hops) === sought.hops) && row.scores.some((score) => ranges.every(([name, isWithin]) => isWithin(valueOf(score, name))));
   });

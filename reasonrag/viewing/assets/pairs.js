@@ -139,7 +139,7 @@ async function searchTexts() {
     if (!view) mine.unread += 1;
     const known = [...row.ids, row.question, ...row.golden_answers];
     for (const [key, texts] of view ? textsIn(view, row) : []) {
-      const [text, values] = [[...known, ...texts].join("\n").toLowerCase(), view.attempts ? row.scores.map(ofAttempt) : [ofPair(placesOf().get(key))]];
+      const [text, values] = [[...known, ...texts].join("\n").toLowerCase(), view.attempts ? row.scores.filter(Boolean).map(ofAttempt) : [ofPair(placesOf().get(key))]];
       if (values.some((valuesOf) => fits(sentence, text, valuesOf))) mine.ids.add(key);
     }
     if (Date.now() - shownAt > 500) {

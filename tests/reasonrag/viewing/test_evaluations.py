@@ -107,7 +107,7 @@ def test_any_value_can_be_shown_sorted_by_and_narrowed(visit: Visit, tmp_path: P
     """A link has all of it; ranges of several values are of one attempt."""
     rows = [prediction(number, 1, calls=9 - number, gold_recall=number / 4) for number in range(4)]
     write_rows(tmp_path / "one" / "predictions.jsonl", rows)
-    write_rows(tmp_path / "other" / "predictions.jsonl", [prediction(number, 1, calls=8) for number in range(4)])
+    write_rows(tmp_path / "other" / "predictions.jsonl", [prediction(number, 1, calls=8) for number in range(3)])
     page = visit(reasonrag.view([tmp_path / "one", tmp_path / "other"]))
     answers = page.locator("#attempts-table td[data-name=one]")
     page.select_option("#attempts-by", "calls")
@@ -128,6 +128,7 @@ def test_any_value_can_be_shown_sorted_by_and_narrowed(visit: Visit, tmp_path: P
         ("calls=6|gold_recall<0.5", 3),
         ("-gold_recall=1", 4),
         ('calls<9 -"number 1"', 3),
+        ("-calls<7", 3),  # who was not asked fits nothing
         ("fame<3", 0),  # a word
     ):
         page.fill("#attempts-text", text)
