@@ -132,12 +132,14 @@ def conclusion(primary: Mapping[str, float], shown: Mapping[tuple[str, str], int
 def report(seeds: Sequence[Mapping[str, Any]], gap: float | None = None) -> Iterator[str]:
     """Markdown of everything that a reader needs. gap: that of a bed in which it is too small."""
     plan = seeds[0]["plan"]
+    pairs = sorted({arm["pairs"] for seed in seeds for arm in seed["arms"].values() if "pairs" in arm})
     dollars = np.mean([run["cost_usd"] for seed in seeds for run in seed["runs"].values()])
     yield "\n**Process preferences against outcome preferences at equal dollars** (benchmarks/proof.py, plan PROOF.md)"
     yield (
         f"\n{plan['questions']['heldout']:,} held-out questions of {plan['bed']}, greedy replies; seeds "
         f"{', '.join(str(each['seed']) for each in seeds)}. ${dollars:.2f} for each "
-        f"exploration at GPT-4o's list price; {plan['pairs']} pairs or as many words an arm, {plan['steps']} steps."
+        f"exploration at GPT-4o's list price; {' to '.join(map(str, pairs[:1] + pairs[1:][-1:]))} "
+        f"pairs or as many words an arm of a seed ({plan['pairs']} were planned), {plan['steps']} steps."
     )
     arms = [arm for arm in seeds[0]["arms"] if all(arm in seed["arms"] for seed in seeds)]
     rows = [_arm_row([seed["arms"][arm] for seed in seeds], arm) for arm in arms]

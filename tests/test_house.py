@@ -39,7 +39,7 @@ LINES = {
     "training": 5671,
     "viewing": 3509,
     "tests": 53809,
-    "benchmarks": 11907,
+    "benchmarks": 11909,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PAGE_LINES = 2_800
