@@ -45,7 +45,7 @@ function entryRow(row) {
     h("td", { "data-name": "kind" }, row.kind),
     h("td", { "data-name": "state", class: row.why || row.state === "killed" ? "warning" : null, title: row.why ? visible(row.why) : null }, row.state === "unknown" && !row.why ? "" : row.state ?? ""),
     digits("questions", [`${count(row.done)}${of}`, row.failed ? h("span", { class: "faint" }, ` ${count(row.failed)} failed`) : null]),
-    [["EM", row.em === null ? "–" : percent(row.em, 1)], ["pairs", count(row.pairs)], ["cost", dollars(row.cost)]].map((cell) => digits(...cell)),
+    [["EM", Number.isFinite(row.em) ? percent(row.em, 1) : "–"], ["pairs", count(row.pairs)], ["cost", dollars(row.cost)]].map((cell) => digits(...cell)),
     h("td", { "data-name": "changed" }, row.changed ? moment.format(new Date(1000 * row.changed)) : ""));
 }
 

@@ -548,6 +548,8 @@ def test_a_folder_is_a_table_that_leads_to_each_and_back(visit: Visit, folder: P
         page = visit(address, size=size)
         rows = page.locator("tbody tr")
         expect(rows).to_have_count(4 + len(names))
+        shares = page.locator("td[data-name=EM]").all_inner_texts()  # a data set and a run that was begun have none
+        assert all(re.fullmatch(r"\d+ %|\u2013", each) for each in shares), shares
         assert did_run(page) == []
         assert barriers(page) == []
         assert overflow(page) == 0
